@@ -1,0 +1,62 @@
+# What to build and how is in scripts/; this file only names it.
+PYTHON ?= python3
+VENV_PYTHON := .venv/bin/python
+# Given to pytest by 'make test' and 'make check', for example PYTEST_ARGS='-k conv'.
+PYTEST_ARGS ?=
+PYTEST := $(VENV_PYTHON) -m pytest -n 2 $(PYTEST_ARGS)
+
+# ninja uses all processors by itself.
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: .venv/stamp ## Set up .venv: PeachPy, cmake, ninja and the other Python packages
+.venv/stamp: requirements.txt scripts/setup_venv.py
+	$(PYTHON) scripts/setup_venv.py
+	@touch $@
+
+.PHONY: sd-cli
+sd-cli: venv ## Build build/bin/sd-cli (SDCPP_SRC=DIR takes a checkout of your own)
+	@$(VENV_PYTHON) scripts/build.py sd-cli
+
+.PHONY: native
+native: venv ## Build the runtime alone, as a shared library, with what the tests need
+	@$(VENV_PYTHON) scripts/build.py native
+
+.PHONY: baseline
+baseline: venv ## Build the same sources unpatched, to compare with, in two configurations
+	@$(VENV_PYTHON) scripts/build.py baseline baseline-llamafile
+
+.PHONY: lint
+lint: venv ## Check the Python code with ruff and mypy
+	$(VENV_PYTHON) -m ruff check .
+	$(VENV_PYTHON) -m ruff format --check .
+	$(VENV_PYTHON) -m mypy
+
+.PHONY: check
+check: lint native ## Run the quick tests
+	$(PYTEST) -m "not slow"
+
+.PHONY: test
+test: lint native sd-cli ## Run all tests
+	$(PYTEST)
+	$(VENV_PYTHON) scripts/test_ggml.py MUL_MAT CONV_2D
+
+.PHONY: test-ggml
+test-ggml: venv ## Run ggml's own tests of every operation that the kernels take part in
+	$(VENV_PYTHON) scripts/test_ggml.py
+
+.PHONY: demo
+demo: sd-cli ## Make one picture with ggml's kernels and with these (MODEL=PATH takes a checkpoint of your own)
+	@$(VENV_PYTHON) bench/demo.py $(if $(MODEL),--model '$(MODEL)')
+
+.PHONY: bench
+bench: sd-cli baseline ## Compare time, memory and picture with the unpatched builds
+	@$(VENV_PYTHON) bench/compare.py $(if $(MODEL),--model '$(MODEL)')
+
+.PHONY: clean
+clean: ## Remove what was built, but for .venv and the downloads
+	@find build -mindepth 1 -maxdepth 1 ! -name download -exec rm -rf {} + 2>/dev/null || true

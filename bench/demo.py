@@ -1,0 +1,18 @@
+"""Makes one picture twice with build/bin/sd-cli, with ggml's kernels and with these, and compares time and result."""
+
+import argparse
+
+import sdcli
+
+
+def main() -> None:
+    _, settings = sdcli.parse_settings(__doc__, argparse.ArgumentParser())
+    folder = sdcli.BUILD / "demo"
+    program = sdcli.BUILD / "bin" / "sd-cli"
+    runs = [sdcli.run(program, form, settings, folder / f"{form}.png", form) for form in ("upstream", "assembly")]
+    print(sdcli.table(runs))
+    print("pictures:", *(run.picture for run in runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+/* A team of threads for the bench: started once, spinning between the tasks so that starting one costs next to nothing. */
+#ifndef SDGEN_BENCH_TEAM_H
+#define SDGEN_BENCH_TEAM_H
+
+#include "sdgen.h"
+
+struct team;
+
+typedef void team_task(void *data, const struct sdgen_team *member);
+
+/* NULL if the threads cannot be started. */
+struct team *team_start(int threads);
+void team_stop(struct team *team);
+
+/* Runs the task on all threads, the caller's being the first, and returns when all have finished. */
+void team_run(struct team *team, team_task *task, void *data, void *work, size_t work_size);
+
+#endif

@@ -1,0 +1,91 @@
+"""The command line: `python -m gen`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from gen import registry
+from gen.isa import UnknownLevelError, choices, parse_levels
+
+_ISA_HELP = f"comma-separated; {choices()}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m gen",
+        description="Writes the micro-kernels: one .S file each, kernels.h, kernels.inc, manifest.json, and kernels.d for make.",
+        epilog="Example: python -m gen --isa avx2 --out build/",
+    )
+    parser.add_argument("--isa", default="all", metavar="LEVELS", help=f"levels to write kernels for (all by default): {_ISA_HELP}")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write into; made where it is missing")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+
+    listing = commands.add_parser("list", help="list the kernels", description="Lists the kernels.")
+    listing.add_argument("--isa", dest="list_isa", default="all", metavar="LEVELS", help=f"levels to list: {_ISA_HELP}")
+    listing.add_argument("--json", action="store_true", help="as JSON, with everything that is known of each kernel")
+
+    show = commands.add_parser("show", help="print a kernel's assembly", description="Prints a kernel's assembly.")
+    show.add_argument("name", help="a kernel's name, as `list` prints it")
+    show.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_option,
+        metavar="OPTION=N",
+        help="an option other than the default, e.g. unroll=8; may be repeated",
+    )
+    return parser
+
+
+def _option(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    return name, int(value)
+
+
+def _list(levels: Sequence[str], as_json: bool) -> None:
+    kernels = [registry.build(spec) for spec in registry.specs(levels)]
+    if as_json:
+        print(json.dumps([registry.describe(kernel) for kernel in kernels], indent=1))
+    elif sys.stdout.isatty():
+        table = Table("name", "operation", "types", "tile", "level", "extensions", "source")
+        for kernel in kernels:
+            spec, source = kernel.spec, kernel.source
+            tile = "x".join(map(str, spec.tile))
+            table.add_row(
+                spec.name, spec.operation, " ".join(spec.types), tile, spec.level, " ".join(kernel.extensions), source
+            )
+        Console().print(table)
+    else:
+        for kernel in kernels:
+            print(kernel.spec.name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit status: 2 where the arguments name something that does not exist."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    try:
+        if chosen.command == "list":
+            _list(parse_levels(chosen.list_isa), chosen.json)
+        elif chosen.command == "show":
+            print(registry.assembly(registry.build(registry.find(chosen.name, dict(chosen.set)))), end="")
+        elif chosen.out is None:
+            parser.error("--out DIR is needed to write kernels (or a command: list, show)")
+        else:
+            changed = registry.generate(parse_levels(chosen.isa), chosen.out)
+            print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")
+    except (UnknownLevelError, registry.UnknownKernelError) as error:
+        print(f"python -m gen: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

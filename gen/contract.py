@@ -1,0 +1,92 @@
+"""What kernels take, as runtime/kernel.h declares it: signatures and the places of the fields of structures.
+
+Kernels take offsets and argument names from here; a test compares all of it with the header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SIZES = {"const float *": 8, "int32_t": 4, "float": 4}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A kernel's type: the header's typedef and its parameters as (C type, name), all of them integers or pointers."""
+
+    typedef: str
+    parameters: tuple[tuple[str, str], ...]
+
+    def prototype(self, symbol: str) -> str:
+        """The C prototype of a kernel of this type."""
+        parameters = (kind + ("" if kind.endswith("*") else " ") + name for kind, name in self.parameters)
+        return f"void {symbol}({', '.join(parameters)});"
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A C structure: its tag and its fields as (C type, name, number of elements)."""
+
+    tag: str
+    fields: tuple[tuple[str, str, int], ...]
+
+    def offset(self, field: str) -> int:
+        """The place of a field in bytes (System V: each element aligned to its own size)."""
+        end = 0
+        for kind, name, count in self.fields:
+            size = _SIZES[kind]
+            start = -(-end // size) * size
+            if name == field:
+                return start
+            end = start + size * count
+        raise KeyError(f"struct {self.tag} has no field {field}")
+
+
+EPILOGUE = Struct(
+    "sdgen_epilogue",
+    (
+        ("const float *", "row_bias", 1),
+        ("const float *", "column_bias", 1),
+        ("int32_t", "columns", 1),
+        ("int32_t", "accumulate", 1),
+        ("float", "scale", 1),
+    ),
+)
+
+PATCHES = Struct("sdgen_patches", (("const float *", "segment", 8), ("int32_t", "mask", 64)))
+
+GEMM = Signature(
+    "sdgen_gemm_kernel",
+    (
+        ("size_t", "k"),
+        ("const float *", "a"),
+        ("const float *", "b"),
+        ("float *", "c"),
+        ("size_t", "c_stride"),
+        ("const struct sdgen_epilogue *", "epilogue"),
+    ),
+)
+
+PACK = Signature(
+    "sdgen_pack_kernel",
+    (
+        ("size_t", "k"),
+        ("size_t", "rows"),
+        ("const void *", "src"),
+        ("ptrdiff_t", "src_stride"),
+        ("float *", "dst"),
+    ),
+)
+
+PACK_PATCHES = Signature(
+    "sdgen_pack_patches_kernel",
+    (
+        ("size_t", "channels"),
+        ("const struct sdgen_patches *", "patches"),
+        ("size_t", "channel_stride"),
+        ("float *", "dst"),
+        ("size_t", "dst_stride"),
+    ),
+)
+
+PROBE = Signature("sdgen_probe_kernel", (("size_t", "rounds"),))

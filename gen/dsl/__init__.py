@@ -1,0 +1,29 @@
+"""The assembler that kernels are written in.
+
+PeachPy supplies the instructions: which operands they take, which extensions they need, how they are encoded. Registers,
+labels, loops, constants, unwind information and the text of the `.S` file are made here.
+"""
+
+from gen.dsl.assembler import Assembler, Label
+from gen.dsl.errors import DslError, LevelError, RegisterBudgetError
+from gen.dsl.kernel import Constant, Contract, Instruction, Kernel
+from gen.dsl.operands import Memory, Register, at
+from gen.dsl.vectors import Avx2, VectorUnit, vector_unit
+
+__all__ = [
+    "Assembler",
+    "Avx2",
+    "Constant",
+    "Contract",
+    "DslError",
+    "Instruction",
+    "Kernel",
+    "Label",
+    "LevelError",
+    "Memory",
+    "Register",
+    "RegisterBudgetError",
+    "VectorUnit",
+    "at",
+    "vector_unit",
+]

@@ -1,0 +1,232 @@
+"""The assembler: takes instructions one by one, checks them, and gives the finished kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import peachpy.x86_64
+from peachpy.x86_64.generic import BranchInstruction
+from peachpy.x86_64.instructions import Instruction as PeachpyInstruction
+
+from gen.contract import Signature
+from gen.dsl.errors import DslError, LevelError
+from gen.dsl.kernel import Constant, Contract, Instruction, Kernel
+from gen.dsl.operands import Memory, Operand, Register, to_peachpy
+from gen.dsl.registers import ARGUMENTS, CALLEE_SAVED, general_registers, vector_registers
+from gen.isa import Level
+from gen.spec import KernelSpec
+
+
+@dataclass(frozen=True)
+class Label:
+    """A place in the code; local to its file."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class _Return:
+    """Stands for a return until it is known which registers must be restored."""
+
+
+_RETURN = _Return()
+
+
+class Assembler:
+    """Takes one kernel down.
+
+    Instructions are methods under their names in capitals, `a.VADDPS(x, y, z)`, in Intel's order of operands. The arguments
+    of the kernel are held in their registers from the start, under their names.
+    """
+
+    def __init__(self, spec: KernelSpec, level: Level, signature: Signature) -> None:
+        self.spec = spec
+        self.level = level
+        self._signature = signature
+        self._items: list[Instruction | str | _Return] = []
+        self._labels: set[str] = set()
+        self._placed: set[str] = set()
+        self._constants: dict[tuple[int, ...], Constant] = {}
+        self._general = general_registers(spec.name)
+        self._vectors = vector_registers(spec.name, level.vector_kind, level.vector_registers)
+        self._arguments = {
+            name: self._general.take(name, "argument", register)
+            for (_, name), register in zip(signature.parameters, ARGUMENTS, strict=False)
+        }
+
+    # Registers
+
+    def argument(self, name: str) -> Register:
+        """The register that an argument arrives in; it may be changed."""
+        return self._arguments[name]
+
+    def general(self, name: str, why: str) -> Register:
+        """A general-purpose register; callee-saved ones are saved and restored without being asked."""
+        return self._general.allocate(name, why, 1)[0]
+
+    def generals(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        """Several general-purpose registers for one purpose."""
+        return self._general.allocate(name, why, count)
+
+    def vector(self, name: str, why: str) -> Register:
+        """A vector register of the level's full width."""
+        return self._vectors.allocate(name, why, 1)[0]
+
+    def vectors(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        """Several vector registers for one purpose."""
+        return self._vectors.allocate(name, why, count)
+
+    def free_vectors(self) -> int:
+        """How many vector registers are left."""
+        return self._vectors.free_count()
+
+    def release(self, *registers: Register) -> None:
+        """Gives registers back for other uses."""
+        for register in registers:
+            (self._vectors if register.file == "vector" else self._general).release(register)
+
+    # Instructions
+
+    def __getattr__(self, mnemonic: str) -> Callable[..., None]:
+        if not mnemonic.isupper():
+            raise AttributeError(mnemonic)
+
+        def emit(*operands: Operand | Label) -> None:
+            self._items.append(self._instruction(mnemonic, operands))
+
+        return emit
+
+    def _instruction(self, mnemonic: str, operands: tuple[Operand | Label, ...]) -> Instruction:
+        text = f"{mnemonic.lower()} {', '.join(map(str, operands))}".rstrip()
+        where = f"{self.spec.name}: {text}"
+        kind = getattr(peachpy.x86_64, mnemonic, None)
+        if not (isinstance(kind, type) and issubclass(kind, PeachpyInstruction)):
+            raise DslError(f"{where}: PeachPy knows no instruction {mnemonic}")
+        if issubclass(kind, BranchInstruction):
+            return Instruction(text, None, frozenset())
+        plain = [operand for operand in operands if not isinstance(operand, Label)]
+        for register in _registers(plain):
+            self._check_held(register, where)
+        try:
+            instruction = kind(*map(to_peachpy, plain))
+        except (SyntaxError, TypeError, ValueError) as error:
+            raise DslError(f"{where}: {error}") from error
+        extensions = frozenset(extension.name for extension in instruction.isa_extensions)
+        for name in sorted(extensions - self.level.extensions):
+            raise LevelError(f"{where}: {mnemonic} needs {name}, which level {self.level.name} does not have")
+        relative = any(isinstance(operand, Memory) and operand.symbol for operand in plain)
+        return Instruction(text, None if relative else bytes(instruction.encode()), extensions)
+
+    def _check_held(self, register: Register, where: str) -> None:
+        if register.file == "general":
+            held = self._general.is_live(register.as_kind("r64"))
+        elif register.file == "vector":
+            held = self._vectors.is_live(register.as_kind(self.level.vector_kind))
+        else:
+            return
+        if not held:
+            raise DslError(f"{where}: {register} is used but not held")
+
+    # Places and loops
+
+    def label(self, role: str) -> Label:
+        """A label to be placed later; its name is its role, so each role is used once."""
+        if role in self._labels:
+            raise DslError(f"{self.spec.name}: two labels are called {role}")
+        self._labels.add(role)
+        return Label(f".L{role}")
+
+    def place(self, label: Label, align: int = 1) -> None:
+        """Puts a label here, at a multiple of `align` bytes."""
+        if align > 1:
+            self._items.append(f"\t.p2align {align.bit_length() - 1}")
+        self._placed.add(label.name)
+        self._items.append(f"{label}:")
+
+    @contextmanager
+    def loop(self, role: str, counter: Register, align: int = 32) -> Iterator[None]:
+        """Repeats the block `counter` times, at least once; the counter ends as 0."""
+        top = self.label(role)
+        self.place(top, align)
+        yield
+        self.SUB(counter, 1)
+        self.JNZ(top)
+
+    def ret(self) -> None:
+        """Returns to the caller: registers restored, upper halves of the vector registers cleared."""
+        self._items.append(_RETURN)
+
+    def comment(self, *lines: str) -> None:
+        """A comment above the instructions that follow, most often the formula that they compute."""
+        self._items.append("")
+        self._items.extend(f"\t/* {line} */" for line in lines)
+
+    # Constants
+
+    def constant(self, role: str, words: tuple[int, ...], alignment: int) -> str:
+        """The label of read-only 32-bit words; equal ones are stored once, under the first role given."""
+        found = self._constants.setdefault(words, Constant(f".L{role}", words, alignment))
+        return found.label
+
+    # The whole
+
+    def finish(self, contract: Contract, source: str) -> Kernel:
+        """The finished kernel."""
+        missing = {f".L{role}" for role in self._labels} - self._placed
+        if missing:
+            raise DslError(f"{self.spec.name}: labels never placed: {', '.join(sorted(missing))}")
+        saved = [register for register in CALLEE_SAVED if register in self._general.used]
+        items = [*self._prologue(saved)]
+        for item in self._items:
+            items.extend(self._epilogue(saved) if isinstance(item, _Return) else [item])
+        return Kernel(
+            spec=self.spec,
+            signature=self._signature,
+            contract=contract,
+            body=tuple(f"\t{item.text}" if isinstance(item, Instruction) else item for item in items),
+            instructions=tuple(item for item in items if isinstance(item, Instruction)),
+            constants=tuple(self._constants.values()),
+            register_map=(*self._general.map, *self._vectors.map),
+            source=source,
+        )
+
+    def _prologue(self, saved: list[Register]) -> Iterator[Instruction | str]:
+        for register in saved:
+            yield self._frame_instruction("PUSH", register)
+            yield "\t.cfi_adjust_cfa_offset 8"
+            yield f"\t.cfi_rel_offset {register}, 0"
+
+    def _epilogue(self, saved: list[Register]) -> Iterator[Instruction | str]:
+        yield ""
+        if saved:
+            yield "\t.cfi_remember_state"
+        for register in reversed(saved):
+            yield self._frame_instruction("POP", register)
+            yield "\t.cfi_adjust_cfa_offset -8"
+            yield f"\t.cfi_restore {register}"
+        if self._vectors.used:
+            yield self._frame_instruction("VZEROUPPER")
+        yield self._frame_instruction("RET")
+        if saved:
+            yield "\t.cfi_restore_state"
+
+    def _frame_instruction(self, mnemonic: str, *registers: Register) -> Instruction:
+        # The saved registers need not be held any more where the kernel returns.
+        instruction = getattr(peachpy.x86_64, mnemonic)(*(register.peachpy() for register in registers))
+        text = f"{mnemonic.lower()} {', '.join(map(str, registers))}".rstrip()
+        extensions = frozenset(extension.name for extension in instruction.isa_extensions)
+        return Instruction(text, bytes(instruction.encode()), extensions)
+
+
+def _registers(operands: list[Operand]) -> Iterator[Register]:
+    for operand in operands:
+        if isinstance(operand, Memory):
+            yield from operand.registers
+        elif isinstance(operand, Register):
+            yield operand
+            if operand.mask:
+                yield operand.mask.register

@@ -1,0 +1,68 @@
+"""A finished kernel: what the writer, the lists and the tests take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gen.contract import Signature
+from gen.spec import KernelSpec
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What the banner says besides the prototype: the formula, the extents of the arrays, notes. Lines of text."""
+
+    formula: tuple[str, ...]
+    extents: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction as written; `encoding` is PeachPy's, None where it depends on where a label lies."""
+
+    text: str
+    encoding: bytes | None
+    extensions: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of the read-only section: its label and its 32-bit words."""
+
+    label: str
+    words: tuple[int, ...]
+    alignment: int
+
+
+@dataclass(frozen=True)
+class RegisterUse:
+    """A line of the register map."""
+
+    registers: str
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel ready to be written. `body` holds the lines of the function, `source` the Python file it comes from."""
+
+    spec: KernelSpec
+    signature: Signature
+    contract: Contract
+    body: tuple[str, ...]
+    instructions: tuple[Instruction, ...]
+    constants: tuple[Constant, ...]
+    register_map: tuple[RegisterUse, ...]
+    source: str
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The extensions that the instructions need, sorted."""
+        return tuple(sorted({name for instruction in self.instructions for name in instruction.extensions}))
+
+    @property
+    def prototype(self) -> str:
+        """The C prototype."""
+        return self.signature.prototype(self.spec.name)

@@ -1,0 +1,248 @@
+"""Matrix product of packed panels in single precision.
+
+The tile of C stays in registers while k goes by: each step loads a row of B, broadcasts one element of A after the other, and
+adds their outer product.
+"""
+
+from __future__ import annotations
+
+from gen.contract import EPILOGUE, GEMM
+from gen.dsl import Assembler, Contract, Kernel, Memory, Register, VectorUnit, at, vector_unit
+from gen.family import Family
+from gen.isa import LEVELS, Level
+from gen.spec import KernelSpec
+
+OPTIONS = {
+    "unroll": 4,  # steps of k per pass of the loop
+    "align": 32,  # of the loop, bytes
+    "prefetch_a": 0,  # bytes ahead, 0: none
+    "prefetch_b": 0,
+}
+
+_LINE = 64
+_ONE = 0x3F800000  # 1.0 in single precision
+
+
+class _Tile:
+    """One kernel in the making: its registers and the parts of its code."""
+
+    def __init__(self, spec: KernelSpec, level: Level) -> None:
+        self.rows, self.width = spec.tile
+        self.spec = spec
+        self.a = Assembler(spec, level, GEMM)
+        self.v: VectorUnit = vector_unit(self.a)
+        self.vectors = self.width // self.v.lanes
+
+        # Rows of C are reached from a base every three rows: base, base + stride, base + 2 stride.
+        more = -(-self.rows // 3) - 1
+        self.c_rows = (self.a.argument("c"), *self.a.generals("c_rows", "every third row of C from row 3 on", more))
+        self.count = self.a.general("count", "passes of the loop, then single steps")
+        sums = self.a.vectors("sum[i][v]", "the tile, row by row", self.rows * self.vectors)
+        self.sums = [sums[i * self.vectors : (i + 1) * self.vectors] for i in range(self.rows)]
+        self.b = self.a.vectors("b[v]", "a row of B", self.vectors)
+        self.x = self.a.vectors("x", "elements of A", min(2, self.rows, self.a.free_vectors()))
+
+    def offset(self, field: str, size: int | None = None) -> Memory:
+        """A field of the epilogue."""
+        return at(self.a.argument("epilogue"), EPILOGUE.offset(field), size=size)
+
+    def c_row(self, row: int, displacement: int) -> Memory:
+        """A place in a row of C."""
+        base, step = self.c_rows[row // 3], row % 3
+        return at(base, displacement, index=self.a.argument("c_stride") if step else None, scale=step or 1)
+
+    def begin(self) -> None:
+        """The addresses of C's rows, both ends of each row on their way to the cache, sums of zero."""
+        a, stride = self.a, self.a.argument("c_stride")
+        if len(self.c_rows) > 1:
+            a.comment("c_rows[n] = c + 3 n c_stride")
+        for previous, base in zip(self.c_rows, self.c_rows[1:], strict=False):
+            a.LEA(base, at(previous, index=stride, scale=2))
+            a.ADD(base, stride)
+        a.comment("the tile of C is needed at the end; a row of it may lie in two lines")
+        for row in range(self.rows):
+            for displacement in (*range(0, 4 * self.width, _LINE), 4 * self.width - 1):
+                a.PREFETCHT0(self.c_row(row, displacement))
+        a.comment("sum = 0")
+        for row in self.sums:
+            for total in row:
+                self.v.zero(total)
+
+    def step(self, p: int) -> None:
+        """sum[i][j] += a[p][i] * b[p][j], p steps after the panels' pointers"""
+        a, b = self.a.argument("a"), self.a.argument("b")
+        for vector, register in enumerate(self.b):
+            self.v.load(register, at(b, 4 * self.width * p + self.v.bytes * vector))
+        for i, row in enumerate(self.sums):
+            x = self.x[i % len(self.x)]
+            self.v.broadcast(x, at(a, 4 * (self.rows * p + i)))
+            for total, register in zip(row, self.b, strict=True):
+                self.v.fma(total, x, register)
+
+    def advance(self, steps: int) -> None:
+        """The panels' pointers, `steps` further."""
+        self.a.ADD(self.a.argument("a"), 4 * self.rows * steps)
+        self.a.ADD(self.a.argument("b"), 4 * self.width * steps)
+
+    def prefetch(self, panel: str, distance: int, size: int) -> None:
+        """Fetches `size` bytes of a panel from `distance` bytes ahead."""
+        for line in range(0, size if distance else 0, _LINE):
+            self.a.PREFETCHT0(at(self.a.argument(panel), distance + line))
+
+    def product(self) -> None:
+        """The loop over k: passes of `unroll` steps, then single steps."""
+        a, k = self.a, self.a.argument("k")
+        unroll = self.spec.option("unroll", OPTIONS["unroll"])
+        align = self.spec.option("align", OPTIONS["align"])
+        rest, done = a.label("rest"), a.label("product_done")
+
+        a.comment(f"{unroll} steps a pass: sum[i][j] += a[p][i] * b[p][j]")
+        a.MOV(self.count, k)
+        a.SHR(self.count, unroll.bit_length() - 1)
+        a.JZ(rest)
+        with a.loop("steps", self.count, align):
+            self.prefetch("a", self.spec.option("prefetch_a", OPTIONS["prefetch_a"]), 4 * self.rows * unroll)
+            self.prefetch("b", self.spec.option("prefetch_b", OPTIONS["prefetch_b"]), 4 * self.width * unroll)
+            for p in range(unroll):
+                self.step(p)
+            self.advance(unroll)
+
+        a.comment("the steps that are left, one by one")
+        a.place(rest)
+        a.AND(k, unroll - 1)
+        a.JZ(done)
+        with a.loop("single_step", k):
+            self.step(0)
+            self.advance(1)
+        a.place(done)
+        a.release(*self.b, *self.x)
+
+    def finish(self, role: str, vectors: range, mask: Register | None) -> None:
+        """Epilogue of some of the tile's vectors, all of it, or one vector with those lanes that the mask has."""
+        a, v = self.a, self.v
+        temporary = a.vector("t", "terms of the epilogue")
+        pointer = self.count
+        places = [(i, vector) for i in range(self.rows) for vector in vectors]
+
+        a.comment("t = accumulate ? c + sum : sum")
+        overwrite = a.label(f"{role}_overwrite")
+        a.CMP(self.offset("accumulate", 4), 0)
+        a.JE(overwrite)
+        for i, vector in places:
+            total, c = self.sums[i][vector], self.c_row(i, v.bytes * vector)
+            if mask:
+                v.load_masked(temporary, mask, c)
+                v.add(total, total, temporary)
+            else:
+                v.add(total, total, c)
+        a.place(overwrite)
+
+        a.comment("t = t * scale")
+        unscaled = a.label(f"{role}_unscaled")
+        a.CMP(self.offset("scale", 4), _ONE)
+        a.JE(unscaled)
+        v.broadcast(temporary, self.offset("scale"))
+        for i, vector in places:
+            v.multiply(self.sums[i][vector], self.sums[i][vector], temporary)
+        a.place(unscaled)
+
+        a.comment("t = t + row_bias[row]")
+        no_row_bias = a.label(f"{role}_no_row_bias")
+        a.MOV(pointer, self.offset("row_bias"))
+        a.TEST(pointer, pointer)
+        a.JZ(no_row_bias)
+        for i, row in enumerate(self.sums):
+            v.broadcast(temporary, at(pointer, 4 * i))
+            for vector in vectors:
+                v.add(row[vector], row[vector], temporary)
+        a.place(no_row_bias)
+
+        a.comment("t = t + column_bias[column]")
+        no_column_bias = a.label(f"{role}_no_column_bias")
+        a.MOV(pointer, self.offset("column_bias"))
+        a.TEST(pointer, pointer)
+        a.JZ(no_column_bias)
+        for vector in vectors:
+            bias = at(pointer, v.bytes * vector)
+            if mask:
+                v.load_masked(temporary, mask, bias)
+            else:
+                v.load(temporary, bias)
+            for row in self.sums:
+                v.add(row[vector], row[vector], temporary)
+        a.place(no_column_bias)
+
+        a.comment("c = t")
+        for i, vector in places:
+            if mask:
+                v.store_masked(self.c_row(i, v.bytes * vector), mask, self.sums[i][vector])
+            else:
+                v.store(self.c_row(i, v.bytes * vector), self.sums[i][vector])
+        a.release(temporary)
+
+    def finish_partial(self) -> None:
+        """Epilogue where the tile is wider than C: vector by vector, the lanes below `columns`."""
+        a = self.a
+        columns, remaining = a.argument("k"), a.argument("a")
+        done = a.label("partial_done")
+        for vector in range(self.vectors):
+            if vector:
+                a.comment(f"nothing is left where columns <= {vector * self.v.lanes}")
+                a.MOV(columns.as_kind("r32"), self.offset("columns"))
+                a.SUB(columns.as_kind("r32"), vector * self.v.lanes)
+                a.JBE(done)
+            a.comment(f"mask[lane] = {vector * self.v.lanes} + lane < columns")
+            mask = self.v.tail_mask(f"mask[{vector}]", columns, remaining)
+            self.finish(f"partial{vector}", range(vector, vector + 1), mask)
+            a.release(mask)
+        a.place(done)
+        a.ret()
+
+    def kernel(self) -> Kernel:
+        """The whole kernel."""
+        a = self.a
+        self.begin()
+        self.product()
+        partial = a.label("partial")
+        a.comment(f"a full tile has {self.width} columns")
+        a.MOV(a.argument("k").as_kind("r32"), self.offset("columns"))
+        a.CMP(a.argument("k").as_kind("r32"), self.width)
+        a.JNE(partial)
+        self.finish("full", range(self.vectors), None)
+        a.ret()
+        a.place(partial)
+        self.finish_partial()
+        return a.finish(
+            Contract(
+                formula=(
+                    "c[i][j] = epilogue(sum over p < k of a[p][i] * b[p][j])",
+                    "epilogue(t): t = accumulate ? c + t : t;  t *= scale;  t += row_bias[i];  t += column_bias[j]",
+                ),
+                extents=(
+                    f"a: [k][{self.rows}], b: [k][{self.width}], packed. c: {self.rows} rows of c_stride bytes, `columns`",
+                    f"elements of each are written; 1 <= columns <= {self.width}. k may be 0. row_bias: [{self.rows}] or NULL,",
+                    "column_bias: [columns] or NULL. All aligned to 4 bytes; nothing else is read or written, and C is",
+                    "read only where accumulate is set.",
+                ),
+                notes=("Each element is one chain of fused multiply-adds in the order of p.",),
+            ),
+            "gen/microkernels/gemm_f32.py",
+        )
+
+
+def build(spec: KernelSpec) -> Kernel:
+    """The product kernel of a tile of `spec.tile` = (rows, columns), columns a multiple of the level's lanes."""
+    return _Tile(spec, LEVELS[spec.level]).kernel()
+
+
+# No tile of 4x24 or 2x32: 6x16 makes 12 multiply-adds of 8 loads, no other tile of 16 registers makes more of fewer.
+KERNELS = tuple(KernelSpec("gemm", ("f32",), (rows, 16), "avx2") for rows in range(1, 7))
+
+FAMILY = Family(
+    macro="SDGEN_GEMM_KERNEL",
+    columns=("type", "rows", "columns", "level", "symbol"),
+    build=build,
+    row=lambda spec: (spec.types[0], *spec.tile, spec.level, spec.name),
+    kernels=KERNELS,
+    options=OPTIONS,
+)

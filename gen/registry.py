@@ -1,0 +1,177 @@
+"""Every kernel there is, and the files that are made from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from gen.dsl import Kernel
+from gen.family import Family
+from gen.isa import EXTENSIONS, LEVELS
+from gen.microkernels import gemm_f32, pack, pack_patches, probe
+from gen.spec import KernelSpec
+
+FAMILIES = (gemm_f32.FAMILY, pack.FAMILY, pack_patches.FAMILY, probe.FAMILY)
+
+MANIFEST = "manifest.json"
+DEPFILE = "kernels.d"
+
+_PACKAGE = Path(__file__).parent
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(_PACKAGE / "templates"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,
+)
+
+
+class UnknownKernelError(Exception):
+    """No kernel has this name, or its family has no such option; the message says what exists."""
+
+
+def specs(levels: Iterable[str]) -> list[KernelSpec]:
+    """The kernels of some levels, in the order of the families' tables."""
+    wanted = set(levels)
+    return [spec for family in FAMILIES for spec in family.kernels if spec.level in wanted]
+
+
+def family_of(spec: KernelSpec) -> Family:
+    """The family that a kernel of the tables belongs to."""
+    return next(family for family in FAMILIES if spec.with_options().name and _plain(spec) in family.kernels)
+
+
+def find(name: str, options: dict[str, int] | None = None) -> KernelSpec:
+    """The kernel of that name, with options other than the default where given; raises UnknownKernelError."""
+    for family in FAMILIES:
+        for spec in family.kernels:
+            if spec.name == name:
+                return _with_options(family, spec, options or {})
+    names = "\n  ".join(spec.name for spec in specs(LEVELS))
+    raise UnknownKernelError(f"unknown kernel {name!r}; there are:\n  {names}")
+
+
+def build(spec: KernelSpec) -> Kernel:
+    """The kernel, assembled."""
+    return family_of(spec).build(spec)
+
+
+def assembly(kernel: Kernel) -> str:
+    """The text of the kernel's `.S` file."""
+    options = "".join(f" --set {key}={value}" for key, value in kernel.spec.options)
+    return _TEMPLATES.get_template("kernel.S.j2").render(
+        kernel=kernel,
+        width=max(len(use.registers) for use in kernel.register_map),
+        command=f"python -m gen show {_plain(kernel.spec).name}{options}",
+    )
+
+
+def generate(levels: Sequence[str], out: Path) -> list[Path]:
+    """Writes the kernels of some levels, and the lists of them, into a folder; the files whose text changed.
+
+    Files whose text is the same are left alone, except for the depfile, which is written each time: it is what make compares with
+    the sources. Kernels that an earlier manifest lists and that are no more are removed.
+    """
+    kernels = [build(spec) for spec in specs(levels)]
+    files = {f"{kernel.spec.name}.S": assembly(kernel) for kernel in kernels}
+    for name in ("kernels.h", "kernels.inc"):
+        files[name] = _TEMPLATES.get_template(f"{name}.j2").render(
+            kernels=kernels,
+            families=FAMILIES,
+            rows=[family_of(kernel.spec).line(kernel.spec) for kernel in kernels],
+        )
+    files[MANIFEST] = json.dumps(manifest(kernels, levels), indent=1) + "\n"
+
+    out.mkdir(parents=True, exist_ok=True)
+    for name in sorted(_listed(out) - files.keys()):
+        (out / name).unlink(missing_ok=True)
+    changed = [out / name for name, text in files.items() if _write(out / name, text)]
+    (out / DEPFILE).write_text(_depfile(out))
+    return changed
+
+
+def manifest(kernels: Sequence[Kernel], levels: Sequence[str]) -> dict[str, Any]:
+    """What was made, for programs: kernels, sources, and what the levels ask of processor and system."""
+    return {
+        "levels": {
+            name: {
+                "xcr0": LEVELS[name].xcr0,
+                "cpuid": {
+                    extension.name: list(extension.cpuid)
+                    for extension in EXTENSIONS.values()
+                    if extension.cpuid and extension.name in LEVELS[name].extensions
+                },
+            }
+            for name in levels
+        },
+        "kernels": [describe(kernel) for kernel in kernels],
+        "sources": [path.relative_to(_PACKAGE.parent).as_posix() for path in sources()],
+    }
+
+
+def describe(kernel: Kernel) -> dict[str, Any]:
+    """One kernel, for programs."""
+    spec = kernel.spec
+    return {
+        "name": spec.name,
+        "operation": spec.operation,
+        "types": list(spec.types),
+        "tile": list(spec.tile),
+        "level": spec.level,
+        "options": dict(spec.options),
+        "file": f"{spec.name}.S",
+        "prototype": kernel.prototype,
+        "extensions": list(kernel.extensions),
+        "source": kernel.source,
+    }
+
+
+def sources() -> list[Path]:
+    """The files of this package that the output depends on: modules imported and templates."""
+    modules = (getattr(module, "__file__", None) for name, module in sys.modules.items() if f"{name}.".startswith("gen."))
+    return sorted({*(Path(file) for file in modules if file), *(_PACKAGE / "templates").glob("*.j2")})
+
+
+def _plain(spec: KernelSpec) -> KernelSpec:
+    """The kernel with its family's own options."""
+    return KernelSpec(spec.operation, spec.types, spec.tile, spec.level)
+
+
+def _with_options(family: Family, spec: KernelSpec, options: dict[str, int]) -> KernelSpec:
+    unknown = sorted(options.keys() - family.options.keys())
+    if unknown:
+        known = ", ".join(f"{name} ({default})" for name, default in family.options.items()) or "none"
+        raise UnknownKernelError(f"{spec.name} has no option {unknown[0]!r}; there are: {known}")
+    return spec.with_options(**{name: value for name, value in options.items() if value != family.options[name]})
+
+
+def _listed(out: Path) -> set[str]:
+    """The `.S` files that the folder's manifest lists."""
+    try:
+        kernels = json.loads((out / MANIFEST).read_text())["kernels"]
+        return {Path(kernel["file"]).name for kernel in kernels}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def _write(path: Path, text: str) -> bool:
+    """Writes a file unless it holds that text; whether it was written."""
+    if path.exists() and path.read_text() == text:
+        return False
+    path.write_text(text)
+    return True
+
+
+def _depfile(out: Path) -> str:
+    """The rule of make for the depfile itself, which is written last and on every run."""
+    paths = [Path(os.path.relpath(path)) if path.is_relative_to(Path.cwd()) else path for path in sources()]
+    names = [str(path).replace(" ", "\\ ") for path in paths]
+    target = str(out / DEPFILE).replace(" ", "\\ ")
+    # The empty rules keep make going when a source is removed.
+    return f"{target}: {' '.join(names)}\n" + "".join(f"{name}:\n" for name in names)

@@ -1,0 +1,203 @@
+/* Convolution as the product of the weights [channels_out][depth] and the image's patches [depth][pixels], where depth counts
+ * input channels and, within one, the taps of the kernel. A panel of patches is read from the image where it is needed; a patch
+ * matrix as a whole never exists. */
+#include "gemm.h"
+
+enum { LANES = 8 }; /* of a group of sdgen_patches */
+
+static int64_t size_out(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
+{
+    return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
+{
+    if (op->batch <= 0 || op->channels_in <= 0 || op->channels_out <= 0 || op->width <= 0 || op->height <= 0 ||
+        op->width_out <= 0 || op->height_out <= 0 || op->kernel_width <= 0 || op->kernel_height <= 0)
+        return "an extent is not positive";
+    if (op->stride_x <= 0 || op->stride_y <= 0 || op->dilation_x <= 0 || op->dilation_y <= 0)
+        return "a stride or dilation is not positive";
+    if (op->pad_x < 0 || op->pad_y < 0)
+        return "a padding is negative";
+    if (op->width + 2 * op->pad_x < op->dilation_x * (op->kernel_width - 1) + 1 ||
+        op->height + 2 * op->pad_y < op->dilation_y * (op->kernel_height - 1) + 1)
+        return "the kernel is larger than the padded image";
+    if (op->width_out != size_out(op->width, op->kernel_width, op->stride_x, op->pad_x, op->dilation_x) ||
+        op->height_out != size_out(op->height, op->kernel_height, op->stride_y, op->pad_y, op->dilation_y))
+        return "the output's size does not follow from the image's";
+    if ((unsigned)op->w_type >= SDGEN_TYPES)
+        return "w_type is none of F32, F16 and BF16";
+    if (!op->w || !op->x || !op->c)
+        return "an array is missing";
+    if ((uintptr_t)op->w % (uintptr_t)sdgen_type_size(op->w_type))
+        return "w is not aligned to its elements";
+    if ((uintptr_t)op->x % sizeof(float) || op->x_row_stride % (int64_t)sizeof(float) ||
+        op->x_channel_stride % (int64_t)sizeof(float) || op->x_batch_stride % (int64_t)sizeof(float))
+        return "x or one of its strides is not aligned to its elements";
+    if ((uintptr_t)op->c % sizeof(float) || op->c_batch_stride % (int64_t)sizeof(float))
+        return "c or its stride is not aligned to its elements";
+    if (op->batch > 1 && op->c_batch_stride < op->channels_out * op->width_out * op->height_out * (int64_t)sizeof(float))
+        return "batches of c overlap";
+    return NULL;
+}
+
+static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
+                   int64_t begin, int64_t end, float *dst)
+{
+    (void)batch;
+    const struct sdgen_conv2d *op = gemm->operation;
+    int64_t stride = gemm->depth * sdgen_type_size(op->w_type);
+    kernels->pack[op->w_type][rows]((size_t)(end - begin), (size_t)rows,
+                                    (const char *)op->w + row * stride + begin * sdgen_type_size(op->w_type), (ptrdiff_t)stride, dst);
+}
+
+/* The part of a panel of patches that one tap reads: the input channels whose numbers for this tap lie in [begin, end). */
+struct tap {
+    int64_t x, y;              /* offset of the tap from an output pixel's first input pixel, padding taken off */
+    int64_t channel, channels; /* first and number */
+    float *dst;                /* of the first; the next ones lie taps * width numbers apart */
+};
+
+static struct tap tap_of(const struct sdgen_conv2d *op, int64_t index, int64_t begin, int64_t end, int64_t width, float *dst)
+{
+    int64_t taps = op->kernel_width * op->kernel_height;
+    struct tap tap;
+    tap.x = index % op->kernel_width * op->dilation_x - op->pad_x;
+    tap.y = index / op->kernel_width * op->dilation_y - op->pad_y;
+    tap.channel = begin > index ? sdgen_ceil_div(begin - index, taps) : 0;
+    tap.channels = (end > index ? sdgen_ceil_div(end - index, taps) : 0) - tap.channel;
+    tap.dst = dst + (tap.channel * taps + index - begin) * width;
+    return tap;
+}
+
+/* One segment of a group: lanes [lane, lane + lanes) are the output pixels from (x, y) on, of one row of the image. */
+static void set_segment(const struct sdgen_conv2d *op, const char *image, const struct tap *tap, int64_t lane, int64_t lanes,
+                        int64_t x, int64_t y, const float **segment, int32_t mask[LANES])
+{
+    int64_t in_x = x + tap->x - lane, in_y = y * op->stride_y + tap->y; /* of lane 0 */
+    int64_t first = sdgen_max(lane, -in_x), last = sdgen_min(lane + lanes, op->width - in_x);
+    if (in_y < 0 || in_y >= op->height)
+        last = first;
+    for (int64_t l = 0; l < LANES; l++)
+        mask[l] = l >= first && l < last ? -1 : 0;
+    /* May lie outside of the image; only lanes of the mask are read. */
+    *segment = (const float *)((uintptr_t)image + (uintptr_t)(in_y * op->x_row_stride + in_x * (int64_t)sizeof(float)));
+}
+
+/* Packs SDGEN_COLUMNS_STEP columns of a panel `width` wide, of which `pixels` exist. Pixels side by side in the output are side by
+ * side in the image: stride 1, and no group of lanes in more than two rows. */
+static void pack_by_segments(const struct sdgen_conv2d *op, const struct sdgen_kernels *kernels, const char *image,
+                             int64_t pixel, int64_t pixels, int64_t begin, int64_t end, int64_t width, float *dst)
+{
+    int64_t taps = op->kernel_width * op->kernel_height;
+    for (int64_t index = 0; index < taps; index++) {
+        struct tap tap = tap_of(op, index, begin, end, width, dst);
+        if (tap.channels <= 0)
+            continue;
+        struct sdgen_patches patches;
+        for (int64_t group = 0; group < SDGEN_COLUMNS_STEP / LANES; group++) {
+            int64_t first = pixel + group * LANES, x = first % op->width_out, y = first / op->width_out;
+            int64_t lanes = sdgen_min(pixels - group * LANES, LANES);
+            int64_t in_row = sdgen_max(sdgen_min(op->width_out - x, lanes), 0);
+            set_segment(op, image, &tap, 0, in_row, x, y, &patches.segment[2 * group], patches.mask[2 * group]);
+            set_segment(op, image, &tap, in_row, lanes - in_row, 0, y + 1, &patches.segment[2 * group + 1],
+                        patches.mask[2 * group + 1]);
+        }
+        for (int64_t s = 0; s < 2 * SDGEN_COLUMNS_STEP / LANES; s++)
+            patches.segment[s] =
+                (const float *)((uintptr_t)patches.segment[s] + (uintptr_t)(tap.channel * op->x_channel_stride));
+        kernels->pack_patches((size_t)tap.channels, &patches, (size_t)op->x_channel_stride, tap.dst,
+                              (size_t)(taps * width) * sizeof(float));
+    }
+}
+
+/* The same for any stride and any width of the image: lane by lane. */
+static void pack_by_pixels(const struct sdgen_conv2d *op, const char *image, int64_t pixel, int64_t pixels, int64_t begin,
+                           int64_t end, int64_t width, float *dst)
+{
+    int64_t taps = op->kernel_width * op->kernel_height;
+    for (int64_t index = 0; index < taps; index++) {
+        struct tap tap = tap_of(op, index, begin, end, width, dst);
+        int64_t offset[SDGEN_COLUMNS_STEP];
+        bool inside[SDGEN_COLUMNS_STEP];
+        for (int64_t j = 0; j < SDGEN_COLUMNS_STEP; j++) {
+            int64_t x = (pixel + j) % op->width_out * op->stride_x + tap.x, y = (pixel + j) / op->width_out * op->stride_y + tap.y;
+            inside[j] = j < pixels && x >= 0 && x < op->width && y >= 0 && y < op->height;
+            offset[j] = y * op->x_row_stride + x * (int64_t)sizeof(float);
+        }
+        for (int64_t c = 0; c < tap.channels; c++) {
+            const char *channel = image + (tap.channel + c) * op->x_channel_stride;
+            float *to = tap.dst + c * taps * width;
+            for (int64_t j = 0; j < SDGEN_COLUMNS_STEP; j++)
+                to[j] = inside[j] ? *(const float *)(const void *)(channel + offset[j]) : 0.0f;
+        }
+    }
+}
+
+static void pack_patches(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                         int64_t columns, int64_t begin, int64_t end, float *dst)
+{
+    const struct sdgen_conv2d *op = gemm->operation;
+    const char *image = (const char *)op->x + batch * op->x_batch_stride;
+    bool segments = op->stride_x == 1 && (op->width_out >= LANES || op->height_out == 1);
+    int64_t width = gemm->tile.columns, panels = sdgen_ceil_div(columns, width);
+    for (int64_t j = 0; j < panels * width; j += SDGEN_COLUMNS_STEP) {
+        int64_t pixels = sdgen_max(sdgen_min(columns - j, SDGEN_COLUMNS_STEP), 0);
+        float *part = dst + j / width * width * (end - begin) + j % width;
+        if (segments)
+            pack_by_segments(op, kernels, image, column + j, pixels, begin, end, width, part);
+        else
+            pack_by_pixels(op, image, column + j, pixels, begin, end, width, part);
+    }
+}
+
+static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
+{
+    const struct sdgen_conv2d *op = gemm->operation;
+    return (float *)(void *)((char *)op->c + batch * op->c_batch_stride);
+}
+
+/* The same convolution with the image laid out as one row, where that changes nothing: no panel of patches then straddles rows. */
+static struct sdgen_conv2d flattened(const struct sdgen_conv2d *op)
+{
+    struct sdgen_conv2d flat = *op;
+    if (op->kernel_width == 1 && op->kernel_height == 1 && op->pad_x == 0 && op->pad_y == 0 && op->stride_x == 1 &&
+        op->stride_y == 1 && op->x_row_stride == op->width * (int64_t)sizeof(float)) {
+        flat.width = flat.width_out = op->width * op->height;
+        flat.height = flat.height_out = 1;
+    }
+    return flat;
+}
+
+static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    int64_t pixels = op->width_out * op->height_out;
+    return (struct sdgen_gemm){
+        .tile = sdgen_select_tile(plan, op->channels_out, pixels),
+        .rows = op->channels_out,
+        .columns = pixels,
+        .depth = op->channels_in * op->kernel_width * op->kernel_height,
+        .batches = op->batch,
+        .a_shared = true,
+        .c_stride = pixels * (int64_t)sizeof(float),
+        .scale = op->scale,
+        .row_bias = op->bias,
+        .operation = op,
+        .pack_a = pack_w,
+        .pack_b = pack_patches,
+        .c = c_of,
+    };
+}
+
+size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)
+{
+    struct sdgen_gemm gemm = gemm_of(plan, op);
+    return sdgen_gemm_work_size(plan, &gemm, nth);
+}
+
+void sdgen_conv2d(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
+{
+    struct sdgen_conv2d flat = flattened(op);
+    struct sdgen_gemm gemm = gemm_of(plan, &flat);
+    sdgen_gemm(plan, &gemm, team);
+}

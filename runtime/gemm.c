@@ -1,0 +1,221 @@
+#include "gemm.h"
+
+#include "schedule.h"
+
+/* Fewest rows that packed A is cut to however deep it is: each packed number of B is used once for each, and packing one costs
+ * about as much as four products. */
+enum { LEAST_CHUNK_ROWS = 384 };
+
+/* Rows handed out apart where there are too few columns for this many shares a thread. */
+enum { LEAST_SHARES = 4 };
+
+/* How a product is cut; the same for every thread. */
+struct cut {
+    int64_t depth_blocks, depth_step; /* blocks of the depth, multiples of 8 but for the last */
+    int64_t chunks;                   /* of A's rows */
+    int64_t units;                    /* (batch of A, chunk): what is packed together */
+    int64_t group;                    /* units packed at a time */
+    int64_t unit_size;                /* numbers that the largest packed unit holds */
+    int64_t nc;                       /* columns a thread packs at a time */
+    int64_t column_panels;
+    int64_t row_shares;               /* shares that the rows of a unit are handed out in */
+};
+
+static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
+{
+    const struct sdgen_blocking *blocking = &plan->blocking;
+    struct cut cut;
+    cut.depth_blocks = sdgen_ceil_div(gemm->depth, blocking->kc);
+    cut.depth_step = sdgen_ceil_div(sdgen_ceil_div(gemm->depth, cut.depth_blocks), 8) * 8;
+    cut.depth_blocks = sdgen_ceil_div(gemm->depth, cut.depth_step);
+
+    int64_t row_bytes = gemm->depth * (int64_t)sizeof(float);
+    int64_t most_rows = sdgen_max(blocking->packed_bytes / row_bytes, LEAST_CHUNK_ROWS);
+    cut.chunks = sdgen_ceil_div(gemm->rows, most_rows);
+    int64_t chunk_rows = sdgen_ceil_div(gemm->rows, cut.chunks);
+    cut.unit_size = chunk_rows * gemm->depth;
+    cut.units = cut.chunks * (gemm->a_shared ? 1 : gemm->batches);
+    cut.group = sdgen_min(cut.units, sdgen_max(blocking->packed_bytes / (chunk_rows * row_bytes), 1));
+
+    cut.nc = sdgen_max(blocking->nc / gemm->tile.columns, 1) * gemm->tile.columns;
+    cut.column_panels = sdgen_ceil_div(gemm->columns, gemm->tile.columns);
+    cut.nc = sdgen_min(cut.nc, cut.column_panels * gemm->tile.columns);
+    int64_t products = cut.column_panels * cut.group * (gemm->a_shared ? gemm->batches : 1);
+    int64_t row_panels = sdgen_ceil_div(chunk_rows, gemm->tile.rows);
+    cut.row_shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, products), row_panels);
+    return cut;
+}
+
+/* A unit of A: the rows [row, row + rows) of one batch, in `panels` panels whose heights differ by one at most. */
+struct unit {
+    int64_t batch, row, rows, panels;
+};
+
+static struct unit unit_of(const struct sdgen_gemm *gemm, const struct cut *cut, int64_t index)
+{
+    struct unit unit;
+    unit.batch = index / cut->chunks;
+    int64_t chunk = index % cut->chunks;
+    unit.row = chunk * gemm->rows / cut->chunks;
+    unit.rows = (chunk + 1) * gemm->rows / cut->chunks - unit.row;
+    unit.panels = sdgen_ceil_div(unit.rows, gemm->tile.rows);
+    return unit;
+}
+
+/* First row of a panel, counted from the unit's first. */
+static int64_t panel_row(const struct unit *unit, int64_t panel)
+{
+    return panel * unit->rows / unit->panels;
+}
+
+/* Working memory: two queues, the packed A of a group of units, and for each thread the packed B. */
+struct work {
+    struct sdgen_queue *packing, *products;
+    float *a;
+    float *b; /* this thread's */
+};
+
+enum { LINE = 64 };
+
+static size_t line_up(size_t size)
+{
+    return (size + LINE - 1) / LINE * LINE;
+}
+
+static size_t a_size(const struct cut *cut)
+{
+    return line_up((size_t)(cut->group * cut->unit_size) * sizeof(float));
+}
+
+static size_t b_size(const struct cut *cut)
+{
+    return line_up((size_t)(cut->nc * cut->depth_step) * sizeof(float));
+}
+
+size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
+{
+    struct cut cut = cut_of(plan, gemm, nth);
+    return LINE + 2 * sizeof(struct sdgen_queue) + a_size(&cut) + (size_t)nth * b_size(&cut);
+}
+
+static struct work work_of(const struct cut *cut, const struct sdgen_team *team)
+{
+    char *base = (char *)team->work;
+    base += (LINE - (uintptr_t)base % LINE) % LINE;
+    struct work work;
+    work.packing = (struct sdgen_queue *)(void *)base;
+    work.products = work.packing + 1;
+    base += 2 * sizeof(struct sdgen_queue);
+    work.a = (float *)(void *)base;
+    work.b = (float *)(void *)(base + a_size(cut) + (size_t)team->ith * b_size(cut));
+    return work;
+}
+
+static void wait_for_all(const struct sdgen_team *team)
+{
+    if (team->nth > 1)
+        team->barrier(team->barrier_data);
+}
+
+/* Packed A of a unit: for each block of the depth, panel after panel, [depth of the block][rows of the panel]. */
+static void pack_panel(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut, const struct unit *unit,
+                       int64_t panel, float *unit_a)
+{
+    int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
+    for (int64_t begin = 0; begin < gemm->depth; begin += cut->depth_step) {
+        int64_t end = sdgen_min(begin + cut->depth_step, gemm->depth);
+        float *dst = unit_a + unit->rows * begin + row * (end - begin);
+        gemm->pack_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, begin, end, dst);
+    }
+}
+
+static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
+                       const struct sdgen_team *team, const struct work *work, int64_t first_unit, int64_t units)
+{
+    int64_t most_panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
+    int64_t begin, end;
+    while (sdgen_queue_take(work->packing, units * most_panels, most_panels, team->nth, &begin, &end))
+        for (int64_t item = begin; item < end; item++) {
+            struct unit unit = unit_of(gemm, cut, first_unit + item / most_panels);
+            if (item % most_panels < unit.panels)
+                pack_panel(plan, gemm, cut, &unit, item % most_panels, work->a + item / most_panels * cut->unit_size);
+        }
+}
+
+/* One block of C: a unit's panels [first_panel, last_panel) by the columns [column, column + columns), columns <= nc. */
+static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
+                           const struct unit *unit, const float *unit_a, int64_t first_panel, int64_t last_panel, int64_t batch,
+                           int64_t column, int64_t columns, float *b)
+{
+    int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1);
+    char *c = (char *)gemm->c(gemm, batch) + column * (int64_t)sizeof(float);
+    for (int64_t begin = 0; begin < gemm->depth; begin += cut->depth_step) {
+        int64_t end = sdgen_min(begin + cut->depth_step, gemm->depth), depth = end - begin;
+        bool last = end == gemm->depth;
+        gemm->pack_b(gemm, plan->kernels, batch, column, columns, begin, end, b);
+        for (int64_t mc_panel = first_panel; mc_panel < last_panel; mc_panel += panels_step) {
+            int64_t mc_end = sdgen_min(mc_panel + panels_step, last_panel);
+            for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
+                struct sdgen_epilogue epilogue = {
+                    .columns = (int32_t)sdgen_min(columns - j, gemm->tile.columns),
+                    .accumulate = begin > 0,
+                    .scale = last ? gemm->scale : 1.0f,
+                    .column_bias = last && gemm->column_bias ? gemm->column_bias + column + j : NULL,
+                };
+                for (int64_t panel = mc_panel; panel < mc_end; panel++) {
+                    int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
+                    epilogue.row_bias = last && gemm->row_bias ? gemm->row_bias + unit->row + row : NULL;
+                    gemm->tile.gemm[rows]((size_t)depth, unit_a + unit->rows * begin + row * depth, b + j * depth,
+                                              (float *)(void *)(c + (unit->row + row) * gemm->c_stride) + j,
+                                              (size_t)gemm->c_stride, &epilogue);
+                }
+            }
+        }
+    }
+}
+
+static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
+                           const struct sdgen_team *team, const struct work *work, int64_t first_unit, int64_t units)
+{
+    /* Items: column panels, within shares of a unit's rows, within batches of C, within units. */
+    int64_t panels = cut->column_panels;
+    int64_t batches = gemm->a_shared ? gemm->batches : 1;
+    int64_t items = units * batches * cut->row_shares * panels;
+    int64_t begin, end;
+    while (sdgen_queue_take(work->products, items, cut->nc / gemm->tile.columns, team->nth, &begin, &end))
+        while (begin < end) {
+            int64_t run_end = sdgen_min(end, (begin / panels + 1) * panels);
+            int64_t share = begin / panels % cut->row_shares;
+            int64_t batch = begin / panels / cut->row_shares % batches;
+            int64_t index = begin / panels / cut->row_shares / batches;
+            struct unit unit = unit_of(gemm, cut, first_unit + index);
+            int64_t column = begin % panels * gemm->tile.columns;
+            int64_t column_end = sdgen_min(column + (run_end - begin) * gemm->tile.columns, gemm->columns);
+            multiply_block(plan, gemm, cut, &unit, work->a + index * cut->unit_size, share * unit.panels / cut->row_shares,
+                           (share + 1) * unit.panels / cut->row_shares, gemm->a_shared ? batch : unit.batch, column,
+                           column_end - column, work->b);
+            begin = run_end;
+        }
+}
+
+void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team)
+{
+    struct cut cut = cut_of(plan, gemm, team->nth);
+    struct work work = work_of(&cut, team);
+    if (team->ith == 0)
+        sdgen_queue_reset(work.packing);
+    wait_for_all(team);
+    for (int64_t unit = 0; unit < cut.units; unit += cut.group) {
+        int64_t units = sdgen_min(cut.group, cut.units - unit);
+        /* Each queue is reset while the other is in use, between two barriers. */
+        if (team->ith == 0)
+            sdgen_queue_reset(work.products);
+        pack_group(plan, gemm, &cut, team, &work, unit, units);
+        wait_for_all(team);
+        if (team->ith == 0)
+            sdgen_queue_reset(work.packing);
+        multiply_group(plan, gemm, &cut, team, &work, unit, units);
+        if (unit + units < cut.units)
+            wait_for_all(team);
+    }
+}

@@ -1,0 +1,57 @@
+/* The blocked product that every operation is driven by:
+ *
+ *   C[batch][i][j] = epilogue(sum over p of A[batch][i][p] * B[batch][p][j])
+ *
+ * A is packed into panels of up to tile.rows rows, shared by all threads, as much at a time as blocking.packed_bytes holds.
+ * Then columns of C are handed out; a thread packs the panels of B that belong to them, kc rows at a time, and passes the packed A
+ * over them ("Anatomy of High-Performance Matrix Multiplication", Goto and van de Geijn 2008, with A shared).
+ * How A and B are read is the operation's own matter. */
+#ifndef SDGEN_GEMM_H
+#define SDGEN_GEMM_H
+
+#include "select.h"
+
+struct sdgen_gemm {
+    struct sdgen_tile tile;
+    int64_t rows, columns, depth;
+    int64_t batches;
+    bool a_shared;        /* all batches have the same A */
+    int64_t c_stride;     /* bytes between the rows of C */
+    float scale;
+    const float *row_bias, *column_bias; /* or NULL */
+
+    const void *operation;
+    /* Packs rows [row, row + rows) of A, a panel, for p in [begin, end): as sdgen_pack_kernel does. */
+    void (*pack_a)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
+                   int64_t begin, int64_t end, float *dst);
+    /* Packs columns [column, column + columns) of B, as panels of tile.columns, for p in [begin, end). Numbers beyond the
+     * last column may be anything finite. */
+    void (*pack_b)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                   int64_t columns, int64_t begin, int64_t end, float *dst);
+    float *(*c)(const struct sdgen_gemm *gemm, int64_t batch);
+};
+
+size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth);
+void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team);
+
+static inline int64_t sdgen_type_size(enum sdgen_type type)
+{
+    return type == SDGEN_F32 ? 4 : 2;
+}
+
+static inline int64_t sdgen_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t sdgen_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t sdgen_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif

@@ -1,0 +1,230 @@
+#include "sdgen-ggml.h"
+
+#include "ggml-backend.h"
+#include "ggml.h"
+#include "sdgen.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct {
+    struct sdgen_config config;
+    struct sdgen_plan plan;
+} chosen;
+
+static void print_choice(enum sdgen_level level)
+{
+    const struct sdgen_processor *processor = sdgen_processor();
+    const struct sdgen_blocking *blocking = &chosen.plan.blocking;
+    fprintf(stderr, "sdgen: built:");
+    for (int l = SDGEN_LEVEL_C; l <= SDGEN_LEVEL_RICHEST; l++)
+        if (sdgen_kernels((enum sdgen_level)l))
+            fprintf(stderr, " %s", sdgen_level_name((enum sdgen_level)l));
+    fprintf(stderr, "; detected: %s (%s; L1 %zu KiB, L2 %zu KiB, L3 %zu KiB)",
+            sdgen_level_name(sdgen_select_level(processor->features, SDGEN_FORM_ASSEMBLY, SDGEN_LEVEL_RICHEST)), processor->name,
+            processor->l1 >> 10, processor->l2 >> 10, processor->l3 >> 10);
+    if (chosen.config.form == SDGEN_FORM_UPSTREAM)
+        fprintf(stderr, "; chosen: upstream\n");
+    else
+        fprintf(stderr, "; chosen: %s (kc %lld, mc %lld, nc %lld)\n", sdgen_level_name(level), (long long)blocking->kc,
+                (long long)blocking->mc, (long long)blocking->nc);
+}
+
+static void choose(void)
+{
+    char message[256];
+    if (!sdgen_config_from_environment(&chosen.config, message, sizeof message)) {
+        fprintf(stderr, "sdgen: %s\n", message);
+        exit(2);
+    }
+    const struct sdgen_processor *processor = sdgen_processor();
+    enum sdgen_level level = sdgen_select_level(processor->features, chosen.config.form, chosen.config.cap);
+    chosen.plan.kernels = sdgen_kernels(level);
+    chosen.plan.blocking = sdgen_blocking(processor);
+    if (chosen.config.verbose)
+        print_choice(level);
+}
+
+bool sdgen_ggml_active(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose);
+    return chosen.config.form != SDGEN_FORM_UPSTREAM;
+}
+
+/* What is computed in place of a node. */
+struct node_plan {
+    enum { LEFT_TO_GGML, MATMUL, CONV2D } kind;
+    union {
+        struct sdgen_matmul matmul;
+        struct sdgen_conv2d conv2d;
+    };
+};
+
+struct sdgen_ggml_graph {
+    int nodes;
+    struct node_plan node[];
+};
+
+static bool weight_type(enum ggml_type type, enum sdgen_type *to)
+{
+    switch (type) {
+    case GGML_TYPE_F32: *to = SDGEN_F32; return true;
+    case GGML_TYPE_F16: *to = SDGEN_F16; return true;
+    case GGML_TYPE_BF16: *to = SDGEN_BF16; return true;
+    default: return false;
+    }
+}
+
+/* In memory, and in ggml's plain layout: other buffer types rearrange what they hold. */
+static bool plain(const struct ggml_tensor *tensor)
+{
+    const struct ggml_tensor *owner = tensor->view_src ? tensor->view_src : tensor;
+    return tensor->data && (!owner->buffer || ggml_backend_buffer_is_host(owner->buffer));
+}
+
+static bool plan_matmul(const struct ggml_tensor *dst, struct sdgen_matmul *op)
+{
+    const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
+    enum sdgen_type w_type;
+    if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 ||
+        w->nb[0] != ggml_type_size(w->type) || x->nb[0] != sizeof(float) || dst->nb[0] != sizeof(float))
+        return false;
+    *op = (struct sdgen_matmul){
+        .m = dst->ne[1],
+        .n = dst->ne[0],
+        .k = w->ne[0],
+        .batch = {dst->ne[2], dst->ne[3]},
+        .w = w->data,
+        .w_type = w_type,
+        .w_stride = (int64_t)w->nb[1],
+        .w_batch_stride = {(int64_t)w->nb[2], (int64_t)w->nb[3]},
+        .w_repeat = {dst->ne[2] / w->ne[2], dst->ne[3] / w->ne[3]},
+        .x = x->data,
+        .x_stride = (int64_t)x->nb[1],
+        .x_batch_stride = {(int64_t)x->nb[2], (int64_t)x->nb[3]},
+        .c = dst->data,
+        .c_stride = (int64_t)dst->nb[1],
+        .c_batch_stride = {(int64_t)dst->nb[2], (int64_t)dst->nb[3]},
+        .scale = 1,
+    };
+    return sdgen_matmul_check(op) == NULL;
+}
+
+static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
+{
+    const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
+    enum sdgen_type w_type;
+    if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 || !ggml_is_contiguous(w) ||
+        !ggml_is_contiguous(dst) || x->nb[0] != sizeof(float))
+        return false;
+    const int32_t *parameters = dst->op_params;
+    *op = (struct sdgen_conv2d){
+        .batch = dst->ne[3],
+        .channels_in = x->ne[2],
+        .channels_out = dst->ne[2],
+        .width = x->ne[0],
+        .height = x->ne[1],
+        .width_out = dst->ne[0],
+        .height_out = dst->ne[1],
+        .kernel_width = w->ne[0],
+        .kernel_height = w->ne[1],
+        .stride_x = parameters[0],
+        .stride_y = parameters[1],
+        .pad_x = parameters[2],
+        .pad_y = parameters[3],
+        .dilation_x = parameters[4],
+        .dilation_y = parameters[5],
+        .w = w->data,
+        .w_type = w_type,
+        .x = x->data,
+        .x_row_stride = (int64_t)x->nb[1],
+        .x_channel_stride = (int64_t)x->nb[2],
+        .x_batch_stride = (int64_t)x->nb[3],
+        .c = dst->data,
+        .c_batch_stride = (int64_t)dst->nb[3],
+        .scale = 1,
+    };
+    return sdgen_conv2d_check(op) == NULL;
+}
+
+static void plan_node(const struct ggml_tensor *node, struct node_plan *plan)
+{
+    plan->kind = LEFT_TO_GGML;
+    if ((node->op != GGML_OP_MUL_MAT && node->op != GGML_OP_CONV_2D) || !(node->flags & GGML_TENSOR_FLAG_COMPUTE) ||
+        ggml_is_empty(node) || !plain(node) || !plain(node->src[0]) || !plain(node->src[1]))
+        return;
+    if (node->op == GGML_OP_MUL_MAT && plan_matmul(node, &plan->matmul))
+        plan->kind = MATMUL;
+    else if (node->op == GGML_OP_CONV_2D && plan_conv2d(node, &plan->conv2d))
+        plan->kind = CONV2D;
+}
+
+static size_t node_work_size(const struct node_plan *plan, int n_threads)
+{
+    switch (plan->kind) {
+    case MATMUL: return sdgen_matmul_work_size(&chosen.plan, &plan->matmul, n_threads);
+    case CONV2D: return sdgen_conv2d_work_size(&chosen.plan, &plan->conv2d, n_threads);
+    default: return 0;
+    }
+}
+
+static int node_count(const struct ggml_cgraph *graph)
+{
+    return ggml_graph_n_nodes((struct ggml_cgraph *)graph); /* not const in ggml's interface, though it only reads */
+}
+
+static const struct ggml_tensor *node_at(const struct ggml_cgraph *graph, int index)
+{
+    return ggml_graph_node((struct ggml_cgraph *)graph, index);
+}
+
+size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)
+{
+    if (!sdgen_ggml_active())
+        return 0;
+    size_t most = 0;
+    for (int i = 0; i < node_count(graph); i++) {
+        struct node_plan plan;
+        plan_node(node_at(graph, i), &plan);
+        size_t size = node_work_size(&plan, n_threads);
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size)
+{
+    if (!sdgen_ggml_active())
+        return NULL;
+    int nodes = node_count(graph);
+    struct sdgen_ggml_graph *state = malloc(sizeof *state + (size_t)nodes * sizeof *state->node);
+    if (!state)
+        return NULL;
+    state->nodes = nodes;
+    for (int i = 0; i < nodes; i++) {
+        plan_node(node_at(graph, i), &state->node[i]);
+        if (node_work_size(&state->node[i], n_threads) > work_size)
+            state->node[i].kind = LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
+    }
+    return state;
+}
+
+void sdgen_ggml_end(struct sdgen_ggml_graph *state)
+{
+    free(state);
+}
+
+int sdgen_ggml_compute(const struct sdgen_ggml_graph *state, int node_index, int ith, int nth, void *work, size_t work_size,
+                       void (*barrier)(void *pool), void *pool)
+{
+    const struct node_plan *plan = &state->node[node_index];
+    const struct sdgen_team team = {
+        .ith = ith, .nth = nth, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
+    switch (plan->kind) {
+    case MATMUL: sdgen_matmul(&chosen.plan, &plan->matmul, &team); return 1;
+    case CONV2D: sdgen_conv2d(&chosen.plan, &plan->conv2d, &team); return 1;
+    default: return 0;
+    }
+}

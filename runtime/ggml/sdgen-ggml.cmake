@@ -1,0 +1,18 @@
+# Adds the kernels and their hook to a ggml CPU backend target.
+get_filename_component(SDGEN_RUNTIME ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+
+function(sdgen_add_to target)
+  enable_language(C ASM)
+  if(NOT TARGET sdgen)
+    set(SDGEN_TESTS OFF)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      set(SDGEN_REQUIRE_AVX2 ON)
+    endif()
+    add_subdirectory(${SDGEN_RUNTIME} ${CMAKE_BINARY_DIR}/sdgen)
+  endif()
+  find_package(Threads REQUIRED)
+  target_sources(${target} PRIVATE ${SDGEN_RUNTIME}/ggml/sdgen-ggml.c)
+  target_include_directories(${target} PUBLIC ${SDGEN_RUNTIME}/ggml)
+  target_compile_definitions(${target} PUBLIC GGML_USE_SDGEN)
+  target_link_libraries(${target} PRIVATE sdgen Threads::Threads)
+endfunction()

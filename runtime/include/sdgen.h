@@ -1,0 +1,180 @@
+/* sdgen: matrix products and convolutions on the processor, by kernels chosen at run time.
+ *
+ * No function here starts a thread, and none allocates memory while computing. The caller brings the threads (struct
+ * sdgen_team): each calls the same function with the same operation, its own index and the same working memory. Results do
+ * not depend on the number of threads.
+ *
+ * Strides are in bytes, extents in elements. */
+#ifndef SDGEN_H
+#define SDGEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SDGEN_API __attribute__((visibility("default")))
+#else
+#define SDGEN_API
+#endif
+
+/* ---- the processor, and what is chosen for it ---- */
+
+/* Extensions that the processor has and the operating system lets be used, one bit each. */
+enum sdgen_feature {
+    SDGEN_FEATURE_AVX2 = 1u << 0,
+    SDGEN_FEATURE_FMA = 1u << 1,
+    SDGEN_FEATURE_F16C = 1u << 2,
+};
+
+struct sdgen_processor {
+    uint32_t features;      /* of enum sdgen_feature */
+    size_t l1, l2, l3;      /* bytes of data cache: of one core, one core, and all that share it; never 0 */
+    char name[64];          /* the brand string, "" where there is none */
+};
+
+/* The raw CPUID leaves and XCR0 that detection reads. */
+struct sdgen_cpuid {
+    uint32_t max_leaf;
+    uint32_t leaf1_ecx, leaf7_ebx;
+    uint64_t xcr0; /* 0 where OSXSAVE is clear */
+};
+
+/* The features that these bits allow; a pure function. */
+SDGEN_API uint32_t sdgen_features(const struct sdgen_cpuid *cpuid);
+
+/* The processor this runs on; asked for once, the same ever after. */
+SDGEN_API const struct sdgen_processor *sdgen_processor(void);
+
+enum sdgen_form { SDGEN_FORM_ASSEMBLY, SDGEN_FORM_C, SDGEN_FORM_UPSTREAM };
+
+/* Levels, least first. SDGEN_LEVEL_C is the portable form, which every processor has. */
+enum sdgen_level { SDGEN_LEVEL_C, SDGEN_LEVEL_AVX2, SDGEN_LEVEL_RICHEST = SDGEN_LEVEL_AVX2 };
+SDGEN_API const char *sdgen_level_name(enum sdgen_level level);
+
+/* The richest level of the form that the features allow, no richer than cap; SDGEN_LEVEL_C where none is. A pure function. */
+SDGEN_API enum sdgen_level sdgen_select_level(uint32_t features, enum sdgen_form form, enum sdgen_level cap);
+
+struct sdgen_config {
+    enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
+    enum sdgen_level cap;     /* SDGEN_ISA=avx2: the richest level taken; the richest built if unset */
+    int verbose;              /* SDGEN_VERBOSE=0|1 */
+};
+
+/* Reads the configuration from the environment. On a wrong value returns false and writes one sentence, which names the
+ * variable, the value and what is allowed, into message. */
+SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size);
+
+/* ---- kernels ---- */
+
+/* One row for each kernel that was built. */
+struct sdgen_kernel_row {
+    const char *name;      /* gemm_f32_6x16_avx2 */
+    const char *operation; /* gemm, pack, pack_patches, probe */
+    const char *type;      /* f32, f16, bf16: of what it reads */
+    int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
+    int per_round;         /* probe: instructions it measures in a round; else 0 */
+    enum sdgen_level level;
+    void (*function)(void);
+};
+SDGEN_API size_t sdgen_kernel_count(void);
+SDGEN_API const struct sdgen_kernel_row *sdgen_kernel_row(size_t index); /* NULL from the count on */
+
+struct sdgen_kernels; /* the kernels of one level */
+SDGEN_API const struct sdgen_kernels *sdgen_kernels(enum sdgen_level level); /* NULL: not built */
+
+/* Sizes of blocks; made by sdgen_blocking, or by hand in a test: any positive values give the same result but for kc, which
+ * sets the order of the sums. */
+struct sdgen_blocking {
+    int64_t kc;           /* length of a chain of sums before it is added to C */
+    int64_t mc;           /* rows of packed A that are kept in L2 */
+    int64_t nc;           /* columns of packed B that a thread packs at a time */
+    int64_t packed_bytes; /* most bytes of A packed at a time, shared by all threads */
+};
+SDGEN_API struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *processor);
+
+/* ---- threads ---- */
+
+struct sdgen_team {
+    int ith, nth;
+    void *work;            /* the same for all threads; any alignment; contents need not be kept */
+    size_t work_size;      /* at least what the operation's *_work_size says for nth threads */
+    void (*barrier)(void *barrier_data); /* returns when all nth threads have called it; may be NULL if nth is 1 */
+    void *barrier_data;
+};
+
+/* ---- operations ---- */
+
+enum sdgen_type { SDGEN_F32, SDGEN_F16, SDGEN_BF16 };
+
+/* Linear layer, batched and broadcast:
+ *
+ *   c[b1][b0][m][n] = scale * sum over k of x[b1][b0][m][k] * w[b1 / w_repeat[1]][b0 / w_repeat[0]][n][k] + bias[n]
+ *
+ * Elements along k are side by side in x and w, and along n in c. */
+struct sdgen_matmul {
+    int64_t m, n, k;
+    int64_t batch[2];
+    const void *w;
+    enum sdgen_type w_type;
+    int64_t w_stride, w_batch_stride[2], w_repeat[2];
+    const float *x;
+    int64_t x_stride, x_batch_stride[2];
+    float *c;
+    int64_t c_stride, c_batch_stride[2];
+    float scale;       /* 1: none */
+    const float *bias; /* [n], or NULL */
+};
+
+/* Two-dimensional convolution, computed directly:
+ *
+ *   c[b][oc][oy][ox] = scale * sum over ic, ky, kx of w[oc][ic][ky][kx] * x[b][ic][oy sy + ky dy - py][ox sx + kx dx - px] + bias[oc]
+ *
+ * with 0 for x outside of the image. w is without gaps, so is each image of c (its batches lie c_batch_stride apart); rows of x
+ * are x_row_stride apart, and the pixels of a row side by side. */
+struct sdgen_conv2d {
+    int64_t batch;
+    int64_t channels_in, channels_out;
+    int64_t width, height;         /* of x */
+    int64_t width_out, height_out; /* of c */
+    int64_t kernel_width, kernel_height;
+    int64_t stride_x, stride_y, pad_x, pad_y, dilation_x, dilation_y;
+    const void *w;
+    enum sdgen_type w_type;
+    const float *x;
+    int64_t x_row_stride, x_channel_stride, x_batch_stride;
+    float *c;
+    int64_t c_batch_stride;
+    float scale;       /* 1: none */
+    const float *bias; /* [channels_out], or NULL */
+};
+
+/* What an operation is computed with. */
+struct sdgen_plan {
+    const struct sdgen_kernels *kernels;
+    struct sdgen_blocking blocking;
+    int tile_columns; /* 0: the tile is chosen by shape; else the one of so many columns, which the level must have */
+};
+
+/* NULL if the operation can be computed, else what is wrong with it, in a few words. */
+SDGEN_API const char *sdgen_matmul_check(const struct sdgen_matmul *op);
+SDGEN_API const char *sdgen_conv2d_check(const struct sdgen_conv2d *op);
+
+/* Bytes of working memory for up to nth threads. */
+SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth);
+SDGEN_API size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth);
+
+/* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
+ * operation must have passed its check. Outputs must not overlap inputs. */
+SDGEN_API void sdgen_matmul(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_conv2d(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,83 @@
+#include "gemm.h"
+
+const char *sdgen_matmul_check(const struct sdgen_matmul *op)
+{
+    if (op->m <= 0 || op->n <= 0 || op->k <= 0 || op->batch[0] <= 0 || op->batch[1] <= 0)
+        return "an extent is not positive";
+    if (op->w_repeat[0] <= 0 || op->w_repeat[1] <= 0)
+        return "w_repeat is not positive";
+    if ((unsigned)op->w_type >= SDGEN_TYPES)
+        return "w_type is none of F32, F16 and BF16";
+    if (!op->w || !op->x || !op->c)
+        return "an array is missing";
+    if ((uintptr_t)op->w % (uintptr_t)sdgen_type_size(op->w_type) || op->w_stride % sdgen_type_size(op->w_type) ||
+        op->w_batch_stride[0] % sdgen_type_size(op->w_type) || op->w_batch_stride[1] % sdgen_type_size(op->w_type))
+        return "w or one of its strides is not aligned to its elements";
+    if ((uintptr_t)op->x % sizeof(float) || op->x_stride % (int64_t)sizeof(float) ||
+        op->x_batch_stride[0] % (int64_t)sizeof(float) || op->x_batch_stride[1] % (int64_t)sizeof(float))
+        return "x or one of its strides is not aligned to its elements";
+    if ((uintptr_t)op->c % sizeof(float) || op->c_stride % (int64_t)sizeof(float) ||
+        op->c_batch_stride[0] % (int64_t)sizeof(float) || op->c_batch_stride[1] % (int64_t)sizeof(float))
+        return "c or one of its strides is not aligned to its elements";
+    if (op->m > 1 && op->c_stride < op->n * (int64_t)sizeof(float))
+        return "rows of c overlap";
+    return NULL;
+}
+
+static void pack_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
+                   int64_t begin, int64_t end, float *dst)
+{
+    const struct sdgen_matmul *op = gemm->operation;
+    const char *x = (const char *)op->x + batch % op->batch[0] * op->x_batch_stride[0] +
+                    batch / op->batch[0] * op->x_batch_stride[1] + row * op->x_stride + begin * (int64_t)sizeof(float);
+    kernels->pack[SDGEN_F32][rows]((size_t)(end - begin), (size_t)rows, x, (ptrdiff_t)op->x_stride, dst);
+}
+
+static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                   int64_t columns, int64_t begin, int64_t end, float *dst)
+{
+    const struct sdgen_matmul *op = gemm->operation;
+    const char *w = (const char *)op->w + batch % op->batch[0] / op->w_repeat[0] * op->w_batch_stride[0] +
+                    batch / op->batch[0] / op->w_repeat[1] * op->w_batch_stride[1] + begin * sdgen_type_size(op->w_type);
+    for (int64_t j = 0; j < columns; j += gemm->tile.columns)
+        kernels->pack[op->w_type][gemm->tile.columns]((size_t)(end - begin), (size_t)sdgen_min(columns - j, gemm->tile.columns),
+                                                      w + (column + j) * op->w_stride, (ptrdiff_t)op->w_stride,
+                                                      dst + j * (end - begin));
+}
+
+static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
+{
+    const struct sdgen_matmul *op = gemm->operation;
+    return (float *)(void *)((char *)op->c + batch % op->batch[0] * op->c_batch_stride[0] +
+                             batch / op->batch[0] * op->c_batch_stride[1]);
+}
+
+static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdgen_matmul *op)
+{
+    return (struct sdgen_gemm){
+        .tile = sdgen_select_tile(plan, op->m, op->n),
+        .rows = op->m,
+        .columns = op->n,
+        .depth = op->k,
+        .batches = op->batch[0] * op->batch[1],
+        .c_stride = op->c_stride,
+        .scale = op->scale,
+        .column_bias = op->bias,
+        .operation = op,
+        .pack_a = pack_x,
+        .pack_b = pack_w,
+        .c = c_of,
+    };
+}
+
+size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth)
+{
+    struct sdgen_gemm gemm = gemm_of(plan, op);
+    return sdgen_gemm_work_size(plan, &gemm, nth);
+}
+
+void sdgen_matmul(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)
+{
+    struct sdgen_gemm gemm = gemm_of(plan, op);
+    sdgen_gemm(plan, &gemm, team);
+}

@@ -1,0 +1,168 @@
+/* From (features, form, cap) to a level, and from a level to its kernels. The tables are made of the generated kernels.inc and of
+ * the C form's portable/kernels.inc, which has one line a kernel in the same format. */
+#include "select.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "portable/portable.h"
+
+#define LEVEL_c SDGEN_LEVEL_C
+#define LEVEL_avx2 SDGEN_LEVEL_AVX2
+#define TYPE_f32 SDGEN_F32
+#define TYPE_f16 SDGEN_F16
+#define TYPE_bf16 SDGEN_BF16
+
+enum { LEVELS = SDGEN_LEVEL_RICHEST + 1 };
+
+static const struct {
+    const char *name;
+    uint32_t features; /* all of which it needs */
+    int columns;       /* of the tile taken by default */
+} levels[LEVELS] = {
+    [SDGEN_LEVEL_C] = {"c", 0, 16},
+    [SDGEN_LEVEL_AVX2] = {"avx2", SDGEN_FEATURE_AVX2 | SDGEN_FEATURE_FMA | SDGEN_FEATURE_F16C, 16},
+};
+
+static const struct sdgen_kernels tables[LEVELS] = {
+#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
+#define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
+#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
+#include "kernels.inc"
+#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
+#define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
+#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
+#include "portable/kernels.inc"
+};
+
+static const struct sdgen_kernel_row kernel_rows[] = {
+#define ROW(operation, type, rows, columns, per_round, level, symbol) \
+    {#symbol, operation, type, rows, columns, per_round, LEVEL_##level, (void (*)(void))symbol},
+#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
+#define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
+#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
+#define SDGEN_PROBE_KERNEL(what, instructions, flops, level, symbol) ROW("probe", "", 0, 0, instructions, level, symbol)
+#include "kernels.inc"
+#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
+#define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
+#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
+#include "portable/kernels.inc"
+};
+
+/* Every generated tile must be one that the drivers know. */
+#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) \
+    _Static_assert((rows) <= SDGEN_MOST_ROWS && (width) <= SDGEN_MOST_COLUMNS && (width) % SDGEN_COLUMNS_STEP == 0, \
+                   #symbol ": a tile that the drivers do not know");
+#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) \
+    _Static_assert((width) == SDGEN_COLUMNS_STEP, #symbol ": a width that the drivers do not know");
+#include "kernels.inc"
+
+const char *sdgen_level_name(enum sdgen_level level)
+{
+    return (unsigned)level < LEVELS ? levels[level].name : "unknown";
+}
+
+const struct sdgen_kernels *sdgen_kernels(enum sdgen_level level)
+{
+    return (unsigned)level < LEVELS && tables[level].gemm[levels[level].columns / SDGEN_COLUMNS_STEP][1] ? &tables[level] : NULL;
+}
+
+size_t sdgen_kernel_count(void)
+{
+    return sizeof kernel_rows / sizeof *kernel_rows;
+}
+
+const struct sdgen_kernel_row *sdgen_kernel_row(size_t index)
+{
+    return index < sdgen_kernel_count() ? &kernel_rows[index] : NULL;
+}
+
+enum sdgen_level sdgen_select_level(uint32_t features, enum sdgen_form form, enum sdgen_level cap)
+{
+    if (form != SDGEN_FORM_ASSEMBLY)
+        return SDGEN_LEVEL_C;
+    for (int i = (unsigned)cap < LEVELS ? (int)cap : LEVELS - 1; i > SDGEN_LEVEL_C; i--) {
+        enum sdgen_level level = (enum sdgen_level)i;
+        if ((features & levels[i].features) == levels[i].features && sdgen_kernels(level))
+            return level;
+    }
+    return SDGEN_LEVEL_C;
+}
+
+struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns)
+{
+    (void)rows;
+    (void)columns;
+    ptrdiff_t level = plan->kernels - tables;
+    struct sdgen_tile tile;
+    tile.columns = plan->tile_columns ? plan->tile_columns : levels[level].columns;
+    tile.gemm = plan->kernels->gemm[tile.columns / SDGEN_COLUMNS_STEP];
+    for (tile.rows = SDGEN_MOST_ROWS; tile.rows > 1 && !tile.gemm[tile.rows]; tile.rows--)
+        ;
+    return tile;
+}
+
+/* The index of the variable's value among the names; fallback where it is unset or empty; -1 and a message where it is none. */
+static int choice(const char *variable, const char *const names[], int count, int fallback, char *message, size_t message_size)
+{
+    const char *value = getenv(variable);
+    if (!value || !*value)
+        return fallback;
+    for (int i = 0; i < count; i++)
+        if (strcmp(value, names[i]) == 0)
+            return i;
+    int length = snprintf(message, message_size, "%s=%s: allowed are ", variable, value);
+    for (int i = 0; i < count && length >= 0 && (size_t)length < message_size; i++)
+        length += snprintf(message + length, message_size - (size_t)length, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " and ",
+                           names[i]);
+    return -1;
+}
+
+bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size)
+{
+    static const char *const forms[] = {
+        [SDGEN_FORM_ASSEMBLY] = "assembly", [SDGEN_FORM_C] = "c", [SDGEN_FORM_UPSTREAM] = "upstream"};
+    const char *caps[LEVELS];
+    for (int i = 0; i < LEVELS; i++)
+        caps[i] = levels[i].name;
+    static const char *const verbosities[] = {"0", "1"};
+
+    int form = choice("SDGEN_KERNELS", forms, 3, SDGEN_FORM_ASSEMBLY, message, message_size);
+    if (form < 0)
+        return false;
+    int cap = choice("SDGEN_ISA", caps + 1, LEVELS - 1, LEVELS - 2, message, message_size);
+    if (cap < 0)
+        return false;
+    int verbose = choice("SDGEN_VERBOSE", verbosities, 2, 0, message, message_size);
+    if (verbose < 0)
+        return false;
+    config->form = (enum sdgen_form)form;
+    config->cap = (enum sdgen_level)(cap + 1);
+    config->verbose = verbose;
+    return true;
+}
+
+static int64_t clamp(int64_t value, int64_t least, int64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *processor)
+{
+    /* A panel of B, 16 columns, stays in L1 while panels of A, 6 rows, pass through it: in seven eighths of L1. No more than 320
+     * rows however large L1 is: a longer chain of sums is less exact, and C is updated seldom enough. */
+    const int64_t number = sizeof(float);
+    int64_t kc = (int64_t)processor->l1 * 7 / 8 / (number * (6 + 16)) / 8 * 8;
+    kc = clamp(kc, 64, 320);
+    /* In L2, a quarter for A's rows and a half for the B that a thread packs. */
+    int64_t mc = (int64_t)processor->l2 / 4 / (kc * number);
+    int64_t nc = (int64_t)processor->l2 / 2 / (kc * number);
+    return (struct sdgen_blocking){
+        .kc = kc,
+        .mc = clamp(mc, 48, 384),
+        .nc = clamp(nc, 64, 512),
+        .packed_bytes = clamp((int64_t)processor->l3 / 2, (int64_t)4 << 20, (int64_t)16 << 20),
+    };
+}

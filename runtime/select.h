@@ -1,0 +1,26 @@
+/* The kernels of one level, as the drivers call them. */
+#ifndef SDGEN_SELECT_H
+#define SDGEN_SELECT_H
+
+#include "kernel.h"
+#include "sdgen.h"
+
+enum { SDGEN_MOST_ROWS = 8, SDGEN_MOST_COLUMNS = 64, SDGEN_COLUMNS_STEP = 16, SDGEN_TYPES = 3 };
+
+struct sdgen_kernels {
+    /* by columns / SDGEN_COLUMNS_STEP, and by rows */
+    sdgen_gemm_kernel *gemm[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_MOST_ROWS + 1];
+    sdgen_pack_kernel *pack[SDGEN_TYPES][SDGEN_MOST_COLUMNS + 1]; /* by type and width: that of A's panels, or of B's */
+    sdgen_pack_patches_kernel *pack_patches;                      /* SDGEN_COLUMNS_STEP wide; wider panels take several */
+};
+
+/* A tile of C in registers. */
+struct sdgen_tile {
+    int rows, columns;
+    sdgen_gemm_kernel *const *gemm; /* by rows, 1 to rows */
+};
+
+/* The tile for a product of so many rows and columns; a pure function. */
+struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns);
+
+#endif

@@ -1,0 +1,274 @@
+"""runtime/include/sdgen.h, runtime/kernel.h and tests/native/support.h for Python: structures, functions, rows of kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import c_uint32, c_uint64
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LIBRARIES = Path(os.environ.get("SDGEN_NATIVE_DIR", REPOSITORY / "build" / "native"))
+
+
+class Form(IntEnum):
+    ASSEMBLY = 0
+    C = 1
+    UPSTREAM = 2
+
+
+class Level(IntEnum):
+    C = 0
+    AVX2 = 1
+
+
+class Feature(IntEnum):
+    AVX2 = 1
+    FMA = 2
+    F16C = 4
+
+
+class Type(IntEnum):
+    F32 = 0
+    F16 = 1
+    BF16 = 2
+
+
+class Processor(Structure):
+    _fields_ = [("features", c_uint32), ("l1", c_size_t), ("l2", c_size_t), ("l3", c_size_t), ("name", c_char * 64)]
+
+
+class Cpuid(Structure):
+    _fields_ = [("max_leaf", c_uint32), ("leaf1_ecx", c_uint32), ("leaf7_ebx", c_uint32), ("xcr0", c_uint64)]
+
+
+class Config(Structure):
+    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int)]
+
+
+class KernelRow(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("operation", c_char_p),
+        ("type", c_char_p),
+        ("rows", c_int),
+        ("columns", c_int),
+        ("per_round", c_int),
+        ("level", c_int),
+        ("function", c_void_p),
+    ]
+
+
+class Blocking(Structure):
+    _fields_ = [("kc", c_int64), ("mc", c_int64), ("nc", c_int64), ("packed_bytes", c_int64)]
+
+    def __repr__(self) -> str:
+        return f"Blocking({self.kc}, {self.mc}, {self.nc}, {self.packed_bytes})"
+
+
+class Matmul(Structure):
+    _fields_ = [
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("batch", c_int64 * 2),
+        ("w", c_void_p),
+        ("w_type", c_int),
+        ("w_stride", c_int64),
+        ("w_batch_stride", c_int64 * 2),
+        ("w_repeat", c_int64 * 2),
+        ("x", c_void_p),
+        ("x_stride", c_int64),
+        ("x_batch_stride", c_int64 * 2),
+        ("c", c_void_p),
+        ("c_stride", c_int64),
+        ("c_batch_stride", c_int64 * 2),
+        ("scale", c_float),
+        ("bias", c_void_p),
+    ]
+
+
+class Conv2d(Structure):
+    _fields_ = [
+        ("batch", c_int64),
+        ("channels_in", c_int64),
+        ("channels_out", c_int64),
+        ("width", c_int64),
+        ("height", c_int64),
+        ("width_out", c_int64),
+        ("height_out", c_int64),
+        ("kernel_width", c_int64),
+        ("kernel_height", c_int64),
+        ("stride_x", c_int64),
+        ("stride_y", c_int64),
+        ("pad_x", c_int64),
+        ("pad_y", c_int64),
+        ("dilation_x", c_int64),
+        ("dilation_y", c_int64),
+        ("w", c_void_p),
+        ("w_type", c_int),
+        ("x", c_void_p),
+        ("x_row_stride", c_int64),
+        ("x_channel_stride", c_int64),
+        ("x_batch_stride", c_int64),
+        ("c", c_void_p),
+        ("c_batch_stride", c_int64),
+        ("scale", c_float),
+        ("bias", c_void_p),
+    ]
+
+
+class Plan(Structure):
+    _fields_ = [("kernels", c_void_p), ("blocking", Blocking)]
+
+
+class Epilogue(Structure):
+    _fields_ = [
+        ("row_bias", c_void_p),
+        ("column_bias", c_void_p),
+        ("columns", c_int32),
+        ("accumulate", c_int32),
+        ("scale", c_float),
+    ]
+
+
+class Patches(Structure):
+    _fields_ = [("segment", c_void_p * 8), ("mask", (c_int32 * 8) * 8)]
+
+
+class Report(Structure):
+    _fields_ = [("broken", c_uint32), ("signal", c_int32), ("wrote", c_int32), ("address", c_uint64)]
+
+
+STRUCTURES: dict[str, type[Structure]] = {
+    "sdgen_processor": Processor,
+    "sdgen_cpuid": Cpuid,
+    "sdgen_config": Config,
+    "sdgen_kernel_row": KernelRow,
+    "sdgen_blocking": Blocking,
+    "sdgen_matmul": Matmul,
+    "sdgen_conv2d": Conv2d,
+    "sdgen_plan": Plan,
+    "sdgen_epilogue": Epilogue,
+    "sdgen_patches": Patches,
+    "sdgen_test_report": Report,
+}
+
+# Bits of Report.broken, lowest first: SDGEN_TEST_* in tests/native/support.h.
+BROKEN = (
+    *("rbx", "rbp", "r12", "r13", "r14", "r15", "rsp"),
+    *("stack_above", "stack_below", "direction", "mxcsr", "x87", "upper_ymm", "barrier"),
+)
+
+
+def _load(name: str) -> ctypes.CDLL:
+    path = LIBRARIES / name
+    if not path.exists():
+        pytest.fail(f"{path} is absent: `make test` builds it and runs the tests", pytrace=False)
+    return ctypes.CDLL(str(path))
+
+
+def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library, name)
+    function.restype = result
+    function.argtypes = arguments
+    return function
+
+
+_sdgen = _load("libsdgen.so")
+sdgen_features = _function(_sdgen, "sdgen_features", c_uint32, POINTER(Cpuid))
+sdgen_processor = _function(_sdgen, "sdgen_processor", POINTER(Processor))
+sdgen_level_name = _function(_sdgen, "sdgen_level_name", c_char_p, c_int)
+sdgen_select_level = _function(_sdgen, "sdgen_select_level", c_int, c_uint32, c_int, c_int)
+sdgen_config_from_environment = _function(
+    _sdgen, "sdgen_config_from_environment", c_bool, POINTER(Config), c_char_p, c_size_t
+)
+sdgen_kernel_count = _function(_sdgen, "sdgen_kernel_count", c_size_t)
+sdgen_kernel_row = _function(_sdgen, "sdgen_kernel_row", POINTER(KernelRow), c_size_t)
+sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)
+sdgen_blocking = _function(_sdgen, "sdgen_blocking", Blocking, POINTER(Processor))
+sdgen_matmul_check = _function(_sdgen, "sdgen_matmul_check", c_char_p, POINTER(Matmul))
+sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(Conv2d))
+sdgen_matmul_work_size = _function(_sdgen, "sdgen_matmul_work_size", c_size_t, POINTER(Plan), POINTER(Matmul), c_int)
+sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, POINTER(Plan), POINTER(Conv2d), c_int)
+
+_support = _load("libsdgen-test.so")
+test_call = _function(_support, "sdgen_test_call", None, c_void_p, c_uint64 * 6, POINTER(Report))
+test_team_run = _function(
+    _support,
+    "sdgen_test_team_run",
+    None,
+    *(c_void_p, POINTER(Plan), c_void_p, c_int, c_int, c_void_p, c_size_t, POINTER(Report)),
+)
+test_map = _function(_support, "sdgen_test_map", c_void_p, c_size_t)
+test_unmap = _function(_support, "sdgen_test_unmap", None, c_void_p, c_size_t)
+test_gemm = _function(
+    _support,
+    "sdgen_test_gemm",
+    None,
+    *(c_size_t, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(Epilogue)),
+)
+test_sizeof = _function(_support, "sdgen_test_sizeof", c_size_t, c_char_p)
+
+
+def function_address(name: str) -> int:
+    """The address of a function of either library, to be called by the support library."""
+    library = _support if name.startswith("sdgen_test_") else _sdgen
+    address = ctypes.cast(getattr(library, name), c_void_p).value
+    assert address is not None
+    return address
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One row of the table of kernels."""
+
+    name: str
+    operation: str
+    type: str
+    rows: int
+    columns: int
+    level: Level
+    function: int
+
+
+@functools.cache
+def kernels() -> tuple[Kernel, ...]:
+    rows = []
+    for index in range(sdgen_kernel_count()):
+        row = sdgen_kernel_row(index).contents
+        rows.append(
+            Kernel(
+                row.name.decode(),
+                row.operation.decode(),
+                row.type.decode(),
+                row.rows,
+                row.columns,
+                Level(row.level),
+                row.function,
+            )
+        )
+    return tuple(rows)
+
+
+def level_name(level: Level) -> str:
+    name: bytes = sdgen_level_name(level)
+    return name.decode()
+
+
+def runs_natively(level: Level) -> bool:
+    """Whether this processor has what the level asks for."""
+    features = sdgen_processor().contents.features
+    return level == Level.C or sdgen_select_level(features, Form.ASSEMBLY, level) == level
+
+
+def native_levels() -> list[Level]:
+    """The levels that are built and run here."""
+    return [level for level in Level if sdgen_kernels(level) and runs_natively(level)]

@@ -29,7 +29,7 @@ LATENT_CHANNELS = 4
 class Tensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
-    random: bool = True  # or all ones
+    value: float | None = None  # of all elements; None for random ones
 
     @property
     def size(self) -> int:
@@ -37,7 +37,7 @@ class Tensor(NamedTuple):
 
 
 def norm(name: str, width: int) -> Iterator[Tensor]:
-    yield Tensor(f"{name}.weight", (width,), random=False)
+    yield Tensor(f"{name}.weight", (width,), 1.0)
     yield Tensor(f"{name}.bias", (width,))
 
 
@@ -172,7 +172,8 @@ def taesd_decoder() -> Iterator[Tensor]:
             yield from conv(f"{root}.{layer}.conv.{i}", width, width)
     for layer in (6, 11, 16):
         yield from conv(f"{root}.{layer}", width, width, bias=False)
-    yield from conv(f"{root}.18", width, 3)
+    yield from conv(f"{root}.18", width, 3, bias=False)
+    yield Tensor(f"{root}.18.bias", (3,), 0.5)  # a middle gray
 
 
 def to_dtype(values: NDArray[np.float32], dtype: str) -> bytes:
@@ -189,12 +190,18 @@ def write(path: Path, tensors: list[Tensor], dtype: str, deviation: float) -> No
     rng = np.random.default_rng(SEED)
     # A quarter more than the largest tensor, so that it too has a place of its own.
     pool = rng.standard_normal(max(tensor.size for tensor in tensors) * 5 // 4, dtype=np.float32)
-    ones = np.ones(max((tensor.size for tensor in tensors if not tensor.random), default=0), np.float32)
+    parts = [pool * np.float32(deviation)]
+    constant_starts: dict[float | None, int] = {}
+    for value in sorted({tensor.value for tensor in tensors if tensor.value is not None}):
+        constant_starts[value] = sum(part.size for part in parts)
+        longest = max(tensor.size for tensor in tensors if tensor.value == value)
+        parts.append(np.full(longest, value, np.float32))
 
     itemsize = 4 if dtype == "f32" else 2
     header = {}
     for tensor in tensors:
-        start = ones.size + int(rng.integers(pool.size - tensor.size + 1)) if tensor.random else 0
+        random_start = int(rng.integers(pool.size - tensor.size + 1))
+        start = constant_starts.get(tensor.value, random_start)
         offsets = [start * itemsize, (start + tensor.size) * itemsize]
         header[tensor.name] = {"dtype": dtype.upper(), "shape": list(tensor.shape), "data_offsets": offsets}
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -204,7 +211,7 @@ def write(path: Path, tensors: list[Tensor], dtype: str, deviation: float) -> No
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        file.write(to_dtype(np.concatenate([ones, pool * np.float32(deviation)]), dtype))
+        file.write(to_dtype(np.concatenate(parts), dtype))
     part.replace(path)
     print(f"checkpoint: wrote {path} ({path.stat().st_size >> 20} MiB, {len(tensors)} tensors)", file=sys.stderr)
 
@@ -223,8 +230,8 @@ def tiny(dtype: str = "f16", folder: Path = MODELS) -> tuple[Path, Path]:
     if not model.exists():
         write(model, [*clip(), *unet(tiny=True)], dtype, 0.02)
     if not taesd.exists():
-        # TAESD normalizes nowhere: with this its output neither vanishes nor leaves the range of a picture.
-        write(taesd, list(taesd_decoder()), dtype, 0.04)
+        # TAESD normalizes nowhere: with this its output neither vanishes nor leaves a picture's range.
+        write(taesd, list(taesd_decoder()), dtype, 0.037)
     return model, taesd
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import platform
 from dataclasses import asdict
 from pathlib import Path
@@ -48,14 +49,14 @@ def main() -> None:
         print(sdcli.table(results))
         return
     last = results[-1]
-    report = {
-        "context": {"processor": processor(), **asdict(settings)},
-        "benchmarks": [
-            {**asdict(run), "step_seconds": run.step_seconds, "psnr_to_last": sdcli.psnr(run.picture, last.picture)}
-            for run in results
-        ],
-    }
-    print(json.dumps(report, indent=1, default=str))
+    benchmarks = []
+    for run in results:
+        # JSON has no infinity, which the PSNR of two equal pictures is.
+        psnr = sdcli.psnr(run.picture, last.picture)
+        measured = {"step_seconds": run.step_seconds, "psnr_to_last": psnr if math.isfinite(psnr) else None}
+        benchmarks.append({**asdict(run), **measured})
+    context = {"processor": processor(), **asdict(settings)}
+    print(json.dumps({"context": context, "benchmarks": benchmarks}, indent=1, default=str))
 
 
 if __name__ == "__main__":

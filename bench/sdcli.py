@@ -82,17 +82,19 @@ def follow(output: IO[str], label: str) -> tuple[dict[str, float], str]:
     """Reads sd-cli's output to its end; returns the seconds that it logged and the whole text."""
     seconds: dict[str, float] = {}
     lines = []
+    shown = message = ""
     for line in output:
         lines.append(line)
         for field, pattern in LOGGED.items():
             if match := pattern.search(line):
                 seconds[field] = float(match[1])
-        if "text_seconds" not in seconds:
-            continue
         if "sampling_seconds" in seconds:
-            show(label, "decoding")
-        elif match := PROGRESS.search(line):
-            show(label, f"step {match[1]} of {match[2]}")
+            message = "decoding"
+        elif "text_seconds" in seconds and (match := PROGRESS.search(line)):
+            message = f"step {match[1]} of {match[2]}"
+        if message != shown:
+            show(label, message)
+            shown = message
     return seconds, "".join(lines)
 
 

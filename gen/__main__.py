@@ -8,10 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from gen import registry
+from gen.dsl import DslError
 from gen.isa import UnknownLevelError, choices, parse_levels
 
 _ISA_HELP = f"comma-separated; {choices()}"
@@ -20,10 +18,12 @@ _ISA_HELP = f"comma-separated; {choices()}"
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m gen",
-        description="Writes the micro-kernels: one .S file each, kernels.h, kernels.inc, manifest.json, and kernels.d for make.",
+        description="Writes the micro-kernels: .S files, kernels.h, kernels.inc, manifest.json and kernels.d.",
         epilog="Example: python -m gen --isa avx2 --out build/",
     )
-    parser.add_argument("--isa", default="all", metavar="LEVELS", help=f"levels to write kernels for (all by default): {_ISA_HELP}")
+    parser.add_argument(
+        "--isa", default="all", metavar="LEVELS", help=f"levels to write kernels for (all by default): {_ISA_HELP}"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write into; made where it is missing")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
 
@@ -46,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _option(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
+    if not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not OPTION=N with a number N")
     return name, int(value)
 
 
@@ -54,13 +56,17 @@ def _list(levels: Sequence[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps([registry.describe(kernel) for kernel in kernels], indent=1))
     elif sys.stdout.isatty():
-        table = Table("name", "operation", "types", "tile", "level", "extensions", "source")
+        # Nothing else needs rich, and builds do without it.
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("name", "operation", "types", "tile", "level", "extensions")
+        table.columns[0].no_wrap = True
         for kernel in kernels:
-            spec, source = kernel.spec, kernel.source
+            spec = kernel.spec
             tile = "x".join(map(str, spec.tile))
-            table.add_row(
-                spec.name, spec.operation, " ".join(spec.types), tile, spec.level, " ".join(kernel.extensions), source
-            )
+            extensions = " ".join(kernel.extensions)
+            table.add_row(spec.name, spec.operation, " ".join(spec.types), tile, spec.level, extensions)
         Console().print(table)
     else:
         for kernel in kernels:
@@ -81,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
             print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")
-    except (UnknownLevelError, registry.UnknownKernelError) as error:
+    except (UnknownLevelError, registry.UnknownKernelError, DslError) as error:
         print(f"python -m gen: {error}", file=sys.stderr)
         return 2
     return 0

@@ -20,8 +20,8 @@ class UnknownLevelError(Exception):
 class Extension:
     """An extension of the instruction set.
 
-    `name` is PeachPy's; `cpuid` is (leaf, subleaf, register, bit) and None for what every x86-64 processor has; `flag` is
-    Linux's name in /proc/cpuinfo; `xcr0` holds the bits of register state that the system must save for it.
+    `name` is PeachPy's; `cpuid` is (leaf, subleaf, register, bit) and None for what every x86-64 processor has; `flag`
+    is Linux's name in /proc/cpuinfo; `xcr0` holds the bits of register state that the system must save for it.
     """
 
     name: str
@@ -35,14 +35,15 @@ class Extension:
 class Level:
     """A level that kernels are written for.
 
-    `adds` are the extensions beyond those of the level that it `implies`; whatever those extensions imply belongs to it as
-    well.
+    `adds` are the extensions beyond those of the level that it `implies`; whatever those extensions imply belongs to it
+    as well. Its vectors hold `lanes` single-precision numbers, in registers of PeachPy's `vector_kind`.
     """
 
     name: str
     adds: tuple[str, ...]
     implies: str | None
     vector_kind: str
+    lanes: int
     vector_registers: int
 
     @property
@@ -105,6 +106,7 @@ LEVELS = {
             adds=("CMOV", "POPCNT", "MOVBE", "LZCNT", "F16C", "FMA3", "AVX2", "BMI2"),
             implies=None,
             vector_kind="ymm",
+            lanes=8,
             vector_registers=16,
         ),
     )

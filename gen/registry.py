@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,7 +43,7 @@ def specs(levels: Iterable[str]) -> list[KernelSpec]:
 
 def family_of(spec: KernelSpec) -> Family:
     """The family that a kernel of the tables belongs to."""
-    return next(family for family in FAMILIES if spec.with_options().name and _plain(spec) in family.kernels)
+    return next(family for family in FAMILIES if _plain(spec) in family.kernels)
 
 
 def find(name: str, options: dict[str, int] | None = None) -> KernelSpec:
@@ -75,8 +74,8 @@ def assembly(kernel: Kernel) -> str:
 def generate(levels: Sequence[str], out: Path) -> list[Path]:
     """Writes the kernels of some levels, and the lists of them, into a folder; the files whose text changed.
 
-    Files whose text is the same are left alone, except for the depfile, which is written each time: it is what make compares with
-    the sources. Kernels that an earlier manifest lists and that are no more are removed.
+    Files whose text is the same are left alone, except for the depfile, which is written each time: it is what make
+    compares with the sources. Kernels that an earlier manifest lists and that are no more are removed.
     """
     kernels = [build(spec) for spec in specs(levels)]
     files = {f"{kernel.spec.name}.S": assembly(kernel) for kernel in kernels}
@@ -134,8 +133,9 @@ def describe(kernel: Kernel) -> dict[str, Any]:
 
 def sources() -> list[Path]:
     """The files of this package that the output depends on: modules imported and templates."""
-    modules = (getattr(module, "__file__", None) for name, module in sys.modules.items() if f"{name}.".startswith("gen."))
-    return sorted({*(Path(file) for file in modules if file), *(_PACKAGE / "templates").glob("*.j2")})
+    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith("gen.")]
+    files = {Path(module.__file__) for module in modules if module.__file__}
+    return sorted(files | set((_PACKAGE / "templates").glob("*.j2")))
 
 
 def _plain(spec: KernelSpec) -> KernelSpec:
@@ -162,7 +162,7 @@ def _listed(out: Path) -> set[str]:
 
 def _write(path: Path, text: str) -> bool:
     """Writes a file unless it holds that text; whether it was written."""
-    if path.exists() and path.read_text() == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return False
     path.write_text(text)
     return True
@@ -170,8 +170,7 @@ def _write(path: Path, text: str) -> bool:
 
 def _depfile(out: Path) -> str:
     """The rule of make for the depfile itself, which is written last and on every run."""
-    paths = [Path(os.path.relpath(path)) if path.is_relative_to(Path.cwd()) else path for path in sources()]
-    names = [str(path).replace(" ", "\\ ") for path in paths]
+    names = [str(path).replace(" ", "\\ ") for path in sources()]
     target = str(out / DEPFILE).replace(" ", "\\ ")
     # The empty rules keep make going when a source is removed.
     return f"{target}: {' '.join(names)}\n" + "".join(f"{name}:\n" for name in names)

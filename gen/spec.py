@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 class KernelSpec:
     """A kernel, described.
 
-    `types` and `tile` are as the name shows them, e.g. ("f32",) and (6, 16). `options` holds the choices that differ from
-    the family's defaults (unrolling, prefetch distances), sorted by name; they change speed, never results.
+    `types` and `tile` are as the name shows them, e.g. ("f32",) and (6, 16). `options` holds the choices that differ
+    from the family's defaults (unrolling, prefetch distances), sorted by name; they change speed, never results.
     """
 
     operation: str

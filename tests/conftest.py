@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import zlib
-from collections import Counter
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import numpy as np
 import pytest
+
+from tests.emulator.process import Emulator
 
 SEED = int(os.environ.get("SDGEN_SEED", "1"))
 
@@ -22,6 +26,13 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return np.random.default_rng([SEED, zlib.crc32(request.node.name.encode())])
 
 
+@pytest.fixture(scope="session")
+def emulators() -> Iterator[Callable[[str], Emulator]]:
+    """Emulated processors by model, started when first asked for."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda model: stack.enter_context(Emulator(model)))
+
+
 def pytest_report_header() -> list[str]:
     lines = [f"sdgen seed: {SEED} (SDGEN_SEED)"]
     try:
@@ -33,13 +44,51 @@ def pytest_report_header() -> list[str]:
     return [*lines, f"sdgen processor: {processor.name.decode()}", f"sdgen levels run natively: {levels}"]
 
 
+@pytest.fixture(autouse=True)
+def _how_a_kernel_ran(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
+    """Notes of each test of one kernel how it runs it, for the summary."""
+    parameters = getattr(request.node, "callspec", None)
+    kernel = parameters and parameters.params.get("kernel")
+    if kernel:
+        record_property("emulated" if "emulators" in request.fixturenames else "native", kernel.name)
+
+
+def kernels_run(reporter: pytest.TerminalReporter, how: str) -> set[object]:
+    """The names of the kernels that tests ran in this way, and passed."""
+    return {value for report in reporter.getreports("passed") for key, value in report.user_properties if key == how}
+
+
+def kernels_by_level() -> dict[str, set[object]]:
+    """The names of all that are built."""
+    from tests import sdgen_native as native
+
+    names: dict[str, set[object]] = {}
+    for kernel in native.kernels():
+        names.setdefault(native.level_name(kernel.level), set()).add(kernel.name)
+    return names
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run of all tests that leaves a level out has failed."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS and not session.config.option.keyword
+    if reporter and whole and not session.config.option.collectonly and session.exitstatus == pytest.ExitCode.OK:
+        ran = kernels_run(reporter, "native") | kernels_run(reporter, "emulated")
+        if any(not names & ran for names in kernels_by_level().values()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     try:
-        from tests import sdgen_native as native
+        levels = kernels_by_level()
     except pytest.fail.Exception:
         return
-    missing = Counter(kernel.level for kernel in native.kernels() if not native.runs_natively(kernel.level))
-    for level, count in sorted(missing.items()):
-        terminalreporter.write_line(
-            f"not run natively: {count} kernels of level {native.level_name(level)}, which this processor does not have"
-        )
+    native, emulated = (kernels_run(terminalreporter, how) for how in ("native", "emulated"))
+    if not native and not emulated:
+        return
+    for level, names in levels.items():
+        terminalreporter.write_line(f"{level}: {len(names & native)} kernels native, {len(names & emulated)} emulated")
+        missing = sorted(map(str, names - native - emulated))
+        if missing:
+            terminalreporter.write_line(f"{level}: run nowhere: {', '.join(missing)}", red=True)

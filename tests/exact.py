@@ -14,14 +14,14 @@ TINY = 2.0**-149  # the smallest float32: the most that a rounding may lose wher
 def chain_bound(roundings: int) -> float:
     """Largest |result - exact| / sum of magnitudes where each summand passes at most so many roundings.
 
-    Each rounding multiplies by 1 + d, |d| <= UNIT, and the product of n such factors is within n UNIT / (1 - n UNIT) of 1
-    (Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1). A fused multiply-add rounds its product and the sum
-    so far once, so that a chain of k makes at most k roundings."""
+    Each rounding multiplies by 1 + d, |d| <= UNIT, and the product of n such factors is within n UNIT / (1 - n UNIT)
+    of 1 (Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1). A fused multiply-add rounds its product
+    and the sum so far once, so that a chain of k makes at most k roundings."""
     return roundings * UNIT / (1 - roundings * UNIT)
 
 
 def error_measure(result: NDArray[Any], exact: NDArray[np.float64], magnitude: NDArray[np.float64]) -> float:
-    """The largest |result - exact| / sum of the magnitudes of the products summed; infinite if a result is no number."""
+    """The largest |result - exact| / sum of the magnitudes of the products; infinite if a result is no number."""
     error = np.maximum(np.abs(result.astype(np.float64) - exact) - TINY, 0)
     quotient = np.divide(error, magnitude, out=np.where(error > 0, np.inf, 0.0), where=magnitude > 0)
     return float(np.max(np.where(np.isfinite(result), quotient, np.inf), initial=0))

@@ -1,8 +1,8 @@
 """Arrays between pages that may not be touched.
 
-All memory around and inside an array starts as 0xff, which is NaN in every floating-point type: what reads an element that it
-should not, or leaves one unwritten, shows in its result, and what writes beside an array is found by check(). An array lies
-flush against the page before or the page behind it; a test that tries both finds every access beyond it, on that side.
+All memory around and inside an array starts as 0xff, which is NaN in every floating-point type: what reads an element
+that it should not, or leaves one unwritten, shows in its result, and what writes beside an array is found by check().
+An array lies flush against the page before or the page behind it; a test that tries both finds every access beyond it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import Structure
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -38,6 +39,10 @@ class Broken(AssertionError):
     """A kernel did not leave registers, stack or control state as the ABI asks."""
 
 
+# Mappings that are not in use, by size: mapping anew costs more than filling.
+_free: defaultdict[int, list[int]] = defaultdict(list)
+
+
 @dataclass
 class _Block:
     name: str
@@ -49,13 +54,11 @@ class _Block:
 
 
 def _bytes_at(address: int, size: int) -> NDArray[np.uint8]:
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 class Guards:
     """The arrays of one call."""
-
-    _free: defaultdict[int, list[int]] = defaultdict(list)  # by size: mapping anew costs more than filling
 
     def __init__(self, flush: Flush) -> None:
         self.flush = flush
@@ -64,13 +67,13 @@ class Guards:
     def strided(
         self, name: str, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any = np.float32, shift: int = 0
     ) -> NDArray[Any]:
-        """An array of NaN with these strides in bytes, in exactly the memory that it spans. shift moves it away from the
-        page that it would be flush with."""
+        """An array of NaN with these strides in bytes, in exactly the memory that it spans. shift moves it away from
+        the page that it would be flush with."""
         dtype = np.dtype(dtype)
         reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
         size = sum(abs(r) for r in reach) + dtype.itemsize if all(shape) else 0
         region_size = max(-(-(size + shift) // PAGE), 1) * PAGE
-        free = self._free[region_size]
+        free = _free[region_size]
         region = free.pop() if free else native.test_map(region_size)
         assert region, f"no memory for {name}"
         offset = shift if self.flush is Flush.START else region_size - size - shift
@@ -133,10 +136,21 @@ class Guards:
             raise Broken(f"{what}: not restored or not kept: {', '.join(broken)}")
 
     def call(self, what: str, function: int, *arguments: int) -> None:
-        """Calls a kernel through the trampoline, and checks all that can be checked without knowing what it computes."""
+        """Calls a kernel through the trampoline, and checks all that takes no knowledge of what it computes."""
         report = native.Report()
         values = [argument & (2**64 - 1) for argument in arguments]
         native.test_call(function, (ctypes.c_uint64 * 6)(*values), ctypes.byref(report))
+        self.verify(what, report)
+        self.check(what)
+
+    def operate(
+        self, what: str, function: int, plan: Structure, op: Structure, work: NDArray[Any], threads: int, slow: int
+    ) -> None:
+        """Runs an operation on a team of threads, the thread `slow` more slowly than the others."""
+        report = native.Report()
+        memory = (work.ctypes.data, work.nbytes)
+        pointers = (ctypes.byref(plan), ctypes.addressof(op))
+        native.test_team_run(function, *pointers, threads, slow, *memory, ctypes.byref(report))
         self.verify(what, report)
         self.check(what)
 
@@ -148,5 +162,10 @@ def guards(flush: Flush) -> Iterator[Guards]:
     try:
         yield arrays
     finally:
-        for block in arrays.blocks:
-            Guards._free[block.region_size].append(block.region)
+        release(arrays)
+
+
+def release(arrays: Guards) -> None:
+    """Gives the memory of a call's arrays back."""
+    for block in arrays.blocks:
+        _free[block.region_size].append(block.region)

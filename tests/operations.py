@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from tests import sdgen_native as native
@@ -20,9 +23,9 @@ Array = NDArray[np.float32]
 MATMUL_ERROR = 2.4e-7
 CONV2D_ERROR = 2.1e-7
 
-# The same for any single chain. Its partial sums grow as the square root of their number p, so that its error has a standard
-# deviation near UNIT sqrt(sum of p / 3) where the magnitudes add up to 0.64 k: 0.65 UNIT, for chains of any length.
-CHANCE_ERROR = 8 * UNIT
+# The same for any single chain. Its partial sums grow as the square root of their number p, so that its error has a
+# standard deviation near UNIT sqrt(sum of p / 3) where the magnitudes add up to 0.64 k: 0.65 UNIT at any length.
+CHANCE_ERROR = 10 * UNIT
 
 # Small blocks, so that small operations have all their edges; kc differs from blocks that the runtime would choose.
 SMALL_BLOCKS = native.Blocking(24, 18, 48, 24 * 18 * 4)
@@ -34,15 +37,40 @@ def default_blocking() -> native.Blocking:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """The kernels that an operation is computed with: those of a level, of so many columns (0: chosen by shape)."""
+
+    level: Level
+    columns: int = 0
+
+    def __str__(self) -> str:
+        return native.level_name(self.level) + (f"-{self.columns}" if self.columns else "")
+
+
+def native_tiles() -> list[Tile]:
+    """All that run here."""
+    gemms = [kernel for kernel in native.kernels() if kernel.operation == "gemm"]
+    return [
+        Tile(level, columns)
+        for level in native.native_levels()
+        for columns in (0, *sorted({kernel.columns for kernel in gemms if kernel.level == level}))
+    ]
+
+
+every_tile = pytest.mark.parametrize("tile", native_tiles(), ids=str)
+
+
+@dataclass(frozen=True)
 class Run:
     """How an operation is computed; none of it may change the result but the blocks' kc."""
 
-    level: Level
+    tile: Tile
     flush: Flush = Flush.END
     threads: int = 1
     slow: int = -1
     blocking: native.Blocking | None = None
     work_shift: int = 1
+    guards: Callable[[Flush], AbstractContextManager[Guards]] = field(default=guards, repr=False)
 
 
 def stored(values: Array, w_type: Type) -> NDArray[Any]:
@@ -66,24 +94,10 @@ def execute(name: str, op: Any, arrays: Guards, run: Run, what: str) -> None:
     check = native.sdgen_matmul_check if name == "sdgen_matmul" else native.sdgen_conv2d_check
     size_of = native.sdgen_matmul_work_size if name == "sdgen_matmul" else native.sdgen_conv2d_work_size
     assert check(ctypes.byref(op)) is None, f"{what}: {check(ctypes.byref(op)).decode()}"
-    plan = native.Plan(native.sdgen_kernels(run.level), run.blocking or default_blocking())
+    plan = native.Plan(native.sdgen_kernels(run.tile.level), run.blocking or default_blocking(), run.tile.columns)
     size = size_of(ctypes.byref(plan), ctypes.byref(op), run.threads)
     work = arrays.array("work", (size,), np.uint8, run.work_shift)
-    report = native.Report()
-    native.test_team_run(
-        native.function_address(name),
-        *(
-            ctypes.byref(plan),
-            ctypes.addressof(op),
-            run.threads,
-            run.slow,
-            work.ctypes.data,
-            size,
-            ctypes.byref(report),
-        ),
-    )
-    arrays.verify(what, report)
-    arrays.check(what)
+    arrays.operate(what, native.function_address(name), plan, op, work, run.threads, run.slow)
 
 
 @dataclass(frozen=True)
@@ -139,7 +153,7 @@ class Matmul:
     def compute(self, data: tuple[NDArray[Any], Array, Array], run: Run) -> Array:
         w_values, x_values, bias_values = data
         what = f"{self} {run}"
-        with guards(run.flush) as arrays:
+        with run.guards(run.flush) as arrays:
             w_strides = self._strides(self.n, self.k, self.w_gap, w_values.shape[1], w_values.itemsize)
             w = arrays.strided("w", w_values.shape, w_strides, w_values.dtype)
             w[...] = w_values
@@ -169,8 +183,8 @@ class Matmul:
         if self.bias:
             exact, magnitude = exact + bias, magnitude + np.abs(bias)
         kc = (run.blocking or default_blocking()).kc
-        # At most kc roundings in a chain (kc is rounded up to a multiple of 8), one for each chain that is added to C, one each
-        # for scale and bias.
+        # At most kc roundings in a chain (kc is rounded up to a multiple of 8), one for each chain that is added to C,
+        # one each for scale and bias.
         bound = chain_bound(min(self.k, kc + 7) + -(-self.k // kc) + 2)
         return Result(c, error_measure(c, exact, magnitude), bound)
 
@@ -216,7 +230,7 @@ class Conv2d:
     def compute(self, data: tuple[NDArray[Any], Array, Array], run: Run) -> Array:
         w_values, x_values, bias_values = data
         what = f"{self} {run}"
-        with guards(run.flush) as arrays:
+        with run.guards(run.flush) as arrays:
             w = arrays.copy("w", w_values)
             row = 4 * (self.size[0] + self.row_gap)
             channel = row * self.size[1] + 4 * self.channel_gap
@@ -260,7 +274,8 @@ class Conv2d:
         magnitude = self._exact(np.abs(w), np.abs(x)) * abs(self.scale)
         if self.bias:
             exact, magnitude = exact + data[2][:, None, None], magnitude + np.abs(data[2][:, None, None])
-        # However the sums are ordered, a product passes no more roundings than there are products, and two for scale and bias.
+        # However the sums are ordered, a product passes no more roundings than there are products, and two for scale
+        # and bias.
         length = self.channels_in * self.kernel[0] * self.kernel[1]
         return Result(c, error_measure(c, exact, magnitude), chain_bound(length + 3))
 

@@ -1,12 +1,25 @@
-"""runtime/include/sdgen.h, runtime/kernel.h and tests/native/support.h for Python: structures, functions, rows of kernels."""
+"""sdgen.h, kernel.h and the support library for Python: structures, functions, rows of kernels."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
-from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
-from ctypes import c_uint32, c_uint64
+from ctypes import (
+    POINTER,
+    Structure,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -126,7 +139,7 @@ class Conv2d(Structure):
 
 
 class Plan(Structure):
-    _fields_ = [("kernels", c_void_p), ("blocking", Blocking)]
+    _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int)]
 
 
 class Epilogue(Structure):

@@ -1,4 +1,4 @@
-"""sdgen_conv2d at every level that runs here, against float64."""
+"""sdgen_conv2d with every tile that runs here, against float64."""
 
 from __future__ import annotations
 
@@ -13,82 +13,82 @@ from hypothesis import strategies as st
 
 from tests import sdgen_native as native
 from tests.exact import first_difference
-from tests.guarded import Flush
-from tests.operations import CONV2D_ERROR, SMALL_BLOCKS, Conv2d, Run, default_blocking
+from tests.guarded import Flush, guards
+from tests.operations import CONV2D_ERROR, SMALL_BLOCKS, Conv2d, Run, Tile, every_tile, execute, native_tiles
 from tests.sdgen_native import Blocking, Level, Type
 
 KERNELS = [(1, 1), (3, 3), (5, 5), (7, 7), (1, 3), (3, 1), (2, 2)]
 
-every_level = pytest.mark.parametrize("level", native.native_levels(), ids=native.level_name)
 
-
-@every_level
+@every_tile
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
-def test_strides_paddings_dilations(level: Level, kernel: tuple[int, int], rng: np.random.Generator) -> None:
+def test_strides_paddings_dilations(tile: Tile, kernel: tuple[int, int], rng: np.random.Generator) -> None:
     size = (23, 19)
     settings = product(((1, 1), (2, 2), (3, 1), (1, 2)), ((0, 0), (1, 1), (3, 2), (0, 3)), ((1, 1), (2, 1), (3, 3)))
     for index, (stride, pad, dilation) in enumerate(settings):
         if any(size[i] + 2 * pad[i] <= dilation[i] * (kernel[i] - 1) for i in range(2)):
             continue
         case = Conv2d(3, 7, size, kernel, stride, pad, dilation, w_type=Type(index % 3))
-        case.verify(rng, Run(level, list(Flush)[index % 2], blocking=SMALL_BLOCKS if index % 3 else None))
+        case.verify(rng, Run(tile, list(Flush)[index % 2], blocking=SMALL_BLOCKS if index % 3 else None))
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("flush", Flush)
-def test_small_images(level: Level, flush: Flush, rng: np.random.Generator) -> None:
+def test_small_images(tile: Tile, flush: Flush, rng: np.random.Generator) -> None:
     """Widths of 1 to 20, where a group of pixels lies in many rows, in two, or in one."""
     for width, height, kernel in product(range(1, 21), (1, 2, 3, 5), ((3, 3), (1, 1), (2, 2))):
         pad = (kernel[0] // 2, kernel[1] // 2)
         blocking = SMALL_BLOCKS if (width + height) % 2 else None
-        Conv2d(2, 5, (width, height), kernel, pad=pad).verify(rng, Run(level, flush, blocking=blocking))
-        Conv2d(2, 5, (width, height), kernel, (2, 2), pad).verify(rng, Run(level, flush, blocking=blocking))
+        Conv2d(2, 5, (width, height), kernel, pad=pad).verify(rng, Run(tile, flush, blocking=blocking))
+        Conv2d(2, 5, (width, height), kernel, (2, 2), pad).verify(rng, Run(tile, flush, blocking=blocking))
 
 
-@every_level
-def test_output_narrower_than_its_image(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_output_narrower_than_its_image(tile: Tile, rng: np.random.Generator) -> None:
     """Output rows of 1 to 9 pixels, without padding: the image's rows are longer."""
     for width_out, height in product(range(1, 10), (3, 4, 9)):
-        Conv2d(3, 4, (width_out + 2, height)).verify(rng, Run(level))
-        Conv2d(3, 4, (width_out + 4, height + 2), (5, 5), row_gap=1).verify(rng, Run(level, Flush.START))
+        Conv2d(3, 4, (width_out + 2, height)).verify(rng, Run(tile))
+        Conv2d(3, 4, (width_out + 4, height + 2), (5, 5), row_gap=1).verify(rng, Run(tile, Flush.START))
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("size", [(5, 7), (28, 40), (65, 64), (76, 76), (150, 100)], ids=str)
-def test_odd_sizes(level: Level, size: tuple[int, int], rng: np.random.Generator) -> None:
+def test_odd_sizes(tile: Tile, size: tuple[int, int], rng: np.random.Generator) -> None:
     for pad, bias in ((1, False), (0, True)):
-        Conv2d(20, 17, size, pad=(pad, pad), w_type=Type.F16, bias=bias).verify(rng, Run(level, threads=2))
+        Conv2d(20, 17, size, pad=(pad, pad), w_type=Type.F16, bias=bias).verify(rng, Run(tile, threads=2))
 
 
-@every_level
-def test_channels(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_channels(tile: Tile, rng: np.random.Generator) -> None:
     for channels in (*range(1, 20), 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 130):
         case = Conv2d(channels, 9, (11, 6), pad=(1, 1), w_type=Type(channels % 3))
-        case.verify(rng, Run(level, list(Flush)[channels % 2], blocking=SMALL_BLOCKS if channels % 2 else None))
-        Conv2d(3, channels, (11, 6), pad=(1, 1)).verify(rng, Run(level, list(Flush)[channels % 2]))
+        case.verify(rng, Run(tile, list(Flush)[channels % 2], blocking=SMALL_BLOCKS if channels % 2 else None))
+        Conv2d(3, channels, (11, 6), pad=(1, 1)).verify(rng, Run(tile, list(Flush)[channels % 2]))
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("flush", Flush)
-def test_batches_gaps_scale_bias(level: Level, flush: Flush, rng: np.random.Generator) -> None:
+def test_batches_gaps_scale_bias(tile: Tile, flush: Flush, rng: np.random.Generator) -> None:
     for batch, (row_gap, channel_gap, batch_gap), scale, bias in product(
         (1, 3), ((0, 0, 0), (3, 0, 1), (0, 5, 2), (9, 70, 11)), (1.0, -0.3), (False, True)
     ):
         for stride, blocking in (((1, 1), None), ((2, 1), SMALL_BLOCKS)):
             case = Conv2d(
                 *(5, 7, (13, 6), (3, 3), stride, (1, 1)),
-                **{"batch": batch, "scale": scale, "bias": bias},  # type: ignore[arg-type]
+                batch=batch,
+                scale=scale,
+                bias=bias,
                 row_gap=row_gap,
                 channel_gap=channel_gap,
                 batch_gap=batch_gap,
             )
-            case.verify(rng, Run(level, flush, threads=2, blocking=blocking))
+            case.verify(rng, Run(tile, flush, threads=2, blocking=blocking))
 
 
 @pytest.mark.slow
-@every_level
+@every_tile
 @pytest.mark.parametrize("size", [(64, 64), (32, 32), (8, 8)], ids=str)
-def test_layers(level: Level, size: tuple[int, int], rng: np.random.Generator) -> None:
+def test_layers(tile: Tile, size: tuple[int, int], rng: np.random.Generator) -> None:
     """Convolutions like those of a UNet and of a decoder, with fewer channels to write."""
     for case in (
         Conv2d(320, 64, size, pad=(1, 1), w_type=Type.F16, bias=True),
@@ -97,7 +97,7 @@ def test_layers(level: Level, size: tuple[int, int], rng: np.random.Generator) -
         Conv2d(32, 128, size, pad=(1, 1)),
         Conv2d(640, 40, size, (1, 1), w_type=Type.F16),
     ):
-        case.verify(rng, Run(level, threads=2), CONV2D_ERROR)
+        case.verify(rng, Run(tile, threads=2), CONV2D_ERROR)
 
 
 THREAD_CASES = [
@@ -108,31 +108,31 @@ THREAD_CASES = [
 ]
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("case", THREAD_CASES, ids=str)
-def test_threads_do_not_change_the_result(level: Level, case: Conv2d, rng: np.random.Generator) -> None:
+def test_threads_do_not_change_the_result(tile: Tile, case: Conv2d, rng: np.random.Generator) -> None:
     data = case.data(rng)
     for blocking in (SMALL_BLOCKS, None):
-        alone = case.compute(data, Run(level, blocking=blocking))
+        alone = case.compute(data, Run(tile, blocking=blocking))
         for threads in (2, 3, 4, 7):
             for slow in (-1, 0, threads - 1):
-                run = Run(level, threads=threads, slow=slow, blocking=blocking)
+                run = Run(tile, threads=threads, slow=slow, blocking=blocking)
                 assert not first_difference(case.compute(data, run), alone), f"{run}"
 
 
 @pytest.mark.parametrize("case", THREAD_CASES, ids=str)
-def test_levels_and_blocks_do_not_change_the_result(case: Conv2d, rng: np.random.Generator) -> None:
+def test_tiles_and_blocks_do_not_change_the_result(case: Conv2d, rng: np.random.Generator) -> None:
     """Each element is the same chain of sums as long as kc is the same."""
     data = case.data(rng)
-    expected = case.compute(data, Run(Level.C, blocking=Blocking(24, 18, 48, 1)))
-    for level, mc, nc, packed in product(native.native_levels(), (1, 6, 500), (1, 33, 512), (1, 3000, 10**8)):
-        run = Run(level, threads=2, blocking=Blocking(24, mc, nc, packed))
+    expected = case.compute(data, Run(Tile(Level.C), blocking=Blocking(24, 18, 48, 1)))
+    for tile, mc, nc, packed in product(native_tiles(), (1, 6, 500), (1, 33, 512), (1, 3000, 10**8)):
+        run = Run(tile, threads=2, blocking=Blocking(24, mc, nc, packed))
         assert not first_difference(case.compute(data, run), expected), f"{run}"
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("w_type", Type)
-def test_constant_image_is_exact(level: Level, w_type: Type) -> None:
+def test_constant_image_is_exact(tile: Tile, w_type: Type) -> None:
     """2.5 x 1.5 summed over 32 channels and the 4, 6 or 9 taps that lie in the image: 480, 720 and 1080, exactly."""
     case = Conv2d(32, 32, (28, 40), pad=(1, 1), w_type=w_type)
     elements = {Type.F32: np.float32(2.5), Type.F16: np.float16(2.5), Type.BF16: np.uint16(0x4020)}
@@ -143,46 +143,46 @@ def test_constant_image_is_exact(level: Level, w_type: Type) -> None:
     for y, column in product((0, -1), (0, -1)):
         expected[y, column] = 480
     for threads in (1, 2):
-        c = case.compute((w, x, np.zeros(32, np.float32)), Run(level, threads=threads))
+        c = case.compute((w, x, np.zeros(32, np.float32)), Run(tile, threads=threads))
         assert np.all(c == expected)
 
 
-@every_level
-def test_large_activations(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_large_activations(tile: Tile, rng: np.random.Generator) -> None:
     """Activations beyond the range of F16, with the largest weights that it has."""
     case = Conv2d(40, 9, (12, 10), pad=(1, 1), w_type=Type.F16)
     w, x, bias = case.data(rng)
     data = (np.sign(w) * np.float16(65504), np.sign(x) * np.float32(1e5), bias)
-    result = case.judge(data, case.compute(data, Run(level)))
+    result = case.judge(data, case.compute(data, Run(tile)))
     assert np.all(np.isfinite(result.c))
     assert result.error <= result.bound
 
 
-@every_level
-def test_denormals_are_kept(level: Level) -> None:
+@every_tile
+def test_denormals_are_kept(tile: Tile) -> None:
     case = Conv2d(3, 4, (9, 5), (1, 1))
     w = np.ones((4, 3, 1, 1), np.float32)
     x = np.full((1, 3, 5, 9), 2.0**-149, np.float32)
-    assert np.all(case.compute((w, x, np.zeros(4, np.float32)), Run(level)) == np.float32(3 * 2.0**-149))
+    assert np.all(case.compute((w, x, np.zeros(4, np.float32)), Run(tile)) == np.float32(3 * 2.0**-149))
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("stride", [(1, 1), (2, 1)], ids=str)
-def test_nan_stays_where_it_is_read(level: Level, stride: tuple[int, int], rng: np.random.Generator) -> None:
+def test_nan_stays_where_it_is_read(tile: Tile, stride: tuple[int, int], rng: np.random.Generator) -> None:
     case = Conv2d(4, 5, (21, 9), stride=stride, pad=(1, 1))
     w, x, bias = case.data(rng)
     x[0, 2, 4, 10] = np.nan
-    c = case.compute((w, x, bias), Run(level))[0]
+    c = case.compute((w, x, bias), Run(tile))[0]
     width, height = case.size_out
     finite = np.ones((5, height, width), bool)
     finite[:, 3:6, [ox for ox in range(width) if abs(ox * stride[0] - 10) <= 1]] = False
     assert np.array_equal(np.isfinite(c), finite)
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("stride", [(1, 1), (2, 1)], ids=str)
-def test_strides_past_32_bits(level: Level, stride: tuple[int, int]) -> None:
-    """Channels that lie more than 2^31 bytes apart and batches more than 2^32, in memory of which few pages are touched."""
+def test_strides_past_32_bits(tile: Tile, stride: tuple[int, int]) -> None:
+    """Channels more than 2^31 bytes apart and batches more than 2^32, in memory of which few pages are touched."""
     width, height, channels, batch = 13, 4, 3, 2
     channel, image = 2**31 + 4096, 2**33
     size = image + 2 * channel + 4096
@@ -199,15 +199,8 @@ def test_strides_past_32_bits(level: Level, stride: tuple[int, int]) -> None:
             *(batch, channels, 2, width, height, *case.size_out, 1, 1, *stride, 0, 0, 1, 1),
             *(w.ctypes.data, Type.F32, base, 4 * width, channel, image, c.ctypes.data, c[0].nbytes, 1.0, None),
         )
-        assert native.sdgen_conv2d_check(ctypes.byref(op)) is None
-        plan = native.Plan(native.sdgen_kernels(level), default_blocking())
-        work = np.empty(native.sdgen_conv2d_work_size(ctypes.byref(plan), ctypes.byref(op), 1), np.uint8)
-        report = native.Report()
-        native.test_team_run(
-            native.function_address("sdgen_conv2d"),
-            *(ctypes.byref(plan), ctypes.addressof(op), 1, -1, work.ctypes.data, work.size, ctypes.byref(report)),
-        )
-        assert report.signal == 0, f"fault at {report.address:#x}"
+        with guards(Flush.END) as arrays:
+            execute("sdgen_conv2d", op, arrays, Run(tile), "strides past 32 bits")
         assert np.array_equal(c, np.einsum("oi,biyx->boyx", w[:, :, 0, 0], x)[:, :, :: stride[1], :: stride[0]])
     finally:
         native.test_unmap(base, size)
@@ -219,11 +212,18 @@ def conv2ds(draw: st.DrawFn) -> tuple[Conv2d, Run, int]:
         return draw(st.integers(least, most)), draw(st.integers(least, most))
 
     kernel, dilation, pad = pair(1, 5), pair(1, 3), pair(0, 4)
-    smallest = tuple(max(dilation[i] * (kernel[i] - 1) + 1 - 2 * pad[i], 1) for i in range(2))
+    smallest = [max(dilation[i] * (kernel[i] - 1) + 1 - 2 * pad[i], 1) for i in range(2)]
     extra = pair(0, 30)
     case = Conv2d(
-        *(draw(st.integers(1, 40)), draw(st.integers(1, 20)), (smallest[0] + extra[0], smallest[1] + extra[1])),
-        *(kernel, pair(1, 3), pad, dilation, draw(st.integers(1, 3)), draw(st.sampled_from(Type))),
+        draw(st.integers(1, 40)),
+        draw(st.integers(1, 20)),
+        (smallest[0] + extra[0], smallest[1] + extra[1]),
+        kernel,
+        stride=pair(1, 3),
+        pad=pad,
+        dilation=dilation,
+        batch=draw(st.integers(1, 3)),
+        w_type=draw(st.sampled_from(Type)),
         row_gap=draw(st.integers(0, 20)),
         channel_gap=draw(st.integers(0, 20)),
         batch_gap=draw(st.integers(0, 20)),
@@ -232,7 +232,7 @@ def conv2ds(draw: st.DrawFn) -> tuple[Conv2d, Run, int]:
     )
     blocks = st.tuples(st.integers(1, 200), st.integers(1, 100), st.integers(1, 100), st.integers(1, 50000))
     run = Run(
-        draw(st.sampled_from(native.native_levels())),
+        draw(st.sampled_from(native_tiles())),
         draw(st.sampled_from(Flush)),
         threads=draw(st.integers(1, 4)),
         blocking=Blocking(*draw(blocks)),

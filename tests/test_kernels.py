@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,9 +99,9 @@ def check_gemm(
     assert error <= min(chain_bound(k + 4), CHANCE_ERROR), f"{what}: error {error}"
 
 
-def gemm_cases() -> Iterator[tuple[int, int, Tail]]:
+def gemm_cases(width: int) -> Iterator[tuple[int, int, Tail]]:
     """Columns, k and tail: each k with each number of columns and some tail, each tail with each number of columns."""
-    for columns in range(1, 17):
+    for columns in range(1, width + 1):
         for k in range(41):
             yield columns, k, TAILS[(columns * 5 + k) % len(TAILS)]
         for tail in TAILS:
@@ -112,10 +113,9 @@ def gemm_cases() -> Iterator[tuple[int, int, Tail]]:
 @pytest.mark.parametrize("flush", Flush)
 @pytest.mark.parametrize("kernel", kernels_of("gemm"))
 def test_gemm(kernel: native.Kernel, flush: Flush, rng: np.random.Generator) -> None:
-    for columns, k, tail in gemm_cases():
-        if columns <= kernel.columns:
-            with guards(flush) as arrays:
-                check_gemm(kernel, arrays, rng, columns, k, (0, 1, 3, 17, 64)[(columns + k) % 5], tail)
+    for columns, k, tail in gemm_cases(kernel.columns):
+        with guards(flush) as arrays:
+            check_gemm(kernel, arrays, rng, columns, k, (0, 1, 3, 17, 64)[(columns + k) % 5], tail)
 
 
 @pytest.mark.parametrize("kernel", kernels_of("gemm"))
@@ -134,10 +134,10 @@ def test_gemm_keeps_denormals(kernel: native.Kernel) -> None:
 
 # ---- pack ----
 
-SOURCE_BITS = {"f32": np.dtype("u4"), "f16": np.dtype("u2"), "bf16": np.dtype("u2")}
+SOURCE_BITS: dict[str, Any] = {"f32": np.dtype("u4"), "f16": np.dtype("u2"), "bf16": np.dtype("u2")}
 
 
-def widened(kernel_type: str, source: NDArray[np.uint32] | NDArray[np.uint16]) -> NDArray[np.uint32]:
+def widened(kernel_type: str, source: NDArray[Any]) -> NDArray[Any]:
     """The bits of the float32 that is the same number as each source element."""
     wide = source.astype(np.uint32)
     if kernel_type == "f32":
@@ -151,15 +151,13 @@ def widened(kernel_type: str, source: NDArray[np.uint32] | NDArray[np.uint16]) -
     return sign | np.where(exponent == 0, denormal, np.where(exponent == 31, special, normal))
 
 
-def quieted(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def quieted(values: NDArray[Any]) -> NDArray[Any]:
     """With every NaN made quiet: the processor's conversion from f16 does that, a conversion by shifts does not."""
     nan = (values & 0x7FFFFFFF) > 0x7F800000
     return values | np.where(nan, np.uint32(1 << 22), np.uint32(0))
 
 
-def check_pack(
-    kernel: native.Kernel, arrays: Guards, source: NDArray[np.uint32] | NDArray[np.uint16], stride: int
-) -> None:
+def check_pack(kernel: native.Kernel, arrays: Guards, source: NDArray[Any], stride: int) -> None:
     rows, k = source.shape
     what = f"{kernel.name} rows={rows} k={k} stride={stride} {arrays.flush}"
     src = arrays.strided("src", (rows, k), (stride, source.itemsize), source.dtype)
@@ -200,43 +198,43 @@ def test_pack_of_every_element(kernel: native.Kernel) -> None:
 
 
 def check_pack_patches(
-    kernel: native.Kernel, flush: Flush, rng: np.random.Generator, channels: int, gap: int, dst_gap: int, thorough: bool
+    kernel: native.Kernel, arrays: Guards, rng: np.random.Generator, channels: int, gap: int, dst_gap: int, thorough: bool
 ) -> None:
-    """Each lane is taken from the first segment of its group, from the second, or is 0. In images the lanes of a segment are
-    side by side; a kernel that is right for any lanes is simpler to be sure of (thorough)."""
+    """Each lane is taken from the first segment of its group, from the second, or is 0. In images the lanes of a
+    segment are side by side; a kernel that is right for any lanes is simpler to be sure of (thorough)."""
     groups = kernel.columns // 8
     if thorough:
         choice = rng.integers(0, 3, (groups, 8))
     else:
         starts = np.sort(rng.integers(0, 9, (groups, 4)), axis=1)
-        lane = np.arange(8)
-        first = (starts[:, :1] <= lane) & (lane < starts[:, 1:2])
-        second = (starts[:, 2:3] <= lane) & (lane < starts[:, 3:])
+        number = np.arange(8)
+        first = (starts[:, :1] <= number) & (number < starts[:, 1:2])
+        second = (starts[:, 2:3] <= number) & (number < starts[:, 3:])
         choice = np.where(first, 0, np.where(second, 1, 2))
 
-    with guards(flush) as arrays:
-        patches = native.Patches()
-        expected = np.zeros((channels, kernel.columns), np.float32)
-        channel_stride = 4 * (8 + gap)
-        for group, side in product(range(groups), range(2)):
-            lanes = np.flatnonzero(choice[group] == side)
-            index = 2 * group + side
-            if not lanes.size or not channels:
-                patches.segment[index] = 8  # nobody's memory, and nothing may be read there
-                continue
-            first_lane, span = int(lanes[0]), int(lanes[-1] - lanes[0] + 1)
-            source = arrays.strided(f"segment {index}", (channels, span), (channel_stride, 4))
-            source[...] = rng.standard_normal((channels, span), np.float32)
-            patches.segment[index] = source.ctypes.data - 4 * first_lane
-            for lane in lanes:
-                patches.mask[index][lane] = -1
-                expected[:, 8 * group + lane] = source[:, lane - first_lane]
-        dst_stride = 4 * (kernel.columns + dst_gap)
-        dst = arrays.strided("dst", (channels, kernel.columns), (dst_stride, 4))
-        what = f"{kernel.name} channels={channels} gap={gap} lanes={choice.tolist()} {flush}"
-        addresses = (ctypes.addressof(patches), channel_stride, dst.ctypes.data, dst_stride)
-        arrays.call(what, kernel.function, channels, *addresses)
-        assert not first_difference(dst, expected), f"{what}: {first_difference(dst, expected)}"
+    patches = native.Patches()
+    expected = np.zeros((channels, kernel.columns), np.float32)
+    channel_stride = 4 * (8 + gap)
+    for group, side in product(range(groups), range(2)):
+        lanes = np.flatnonzero(choice[group] == side)
+        index = 2 * group + side
+        if not lanes.size or not channels:
+            patches.segment[index] = 8  # nobody's memory, and nothing may be read there
+            continue
+        first_lane, span = int(lanes[0]), int(lanes[-1] - lanes[0] + 1)
+        source = arrays.strided(f"segment {index}", (channels, span), (channel_stride, 4))
+        source[...] = rng.standard_normal((channels, span), np.float32)
+        patches.segment[index] = source.ctypes.data - 4 * first_lane
+        for lane in lanes:
+            patches.mask[index][lane] = -1
+            expected[:, 8 * group + lane] = source[:, lane - first_lane]
+    dst_stride = 4 * (kernel.columns + dst_gap)
+    dst = arrays.strided("dst", (channels, kernel.columns), (dst_stride, 4))
+    what = f"{kernel.name} channels={channels} gap={gap} lanes={choice.tolist()} {arrays.flush}"
+    structure = arrays.copy("patches", np.frombuffer(bytes(patches), np.uint8))
+    addresses = (structure.ctypes.data, channel_stride, dst.ctypes.data, dst_stride)
+    arrays.call(what, kernel.function, channels, *addresses)
+    assert not first_difference(dst, expected), f"{what}: {first_difference(dst, expected)}"
 
 
 @pytest.mark.parametrize("flush", Flush)
@@ -245,7 +243,8 @@ def test_pack_patches(kernel: native.Kernel, flush: Flush, rng: np.random.Genera
     for channels in (*range(20), 33, 64, 130):
         for gap, dst_gap in ((0, 0), (3, 0), (61, 5)):
             for thorough in (False, False, True):
-                check_pack_patches(kernel, flush, rng, channels, gap, dst_gap, thorough)
+                with guards(flush) as arrays:
+                    check_pack_patches(kernel, arrays, rng, channels, gap, dst_gap, thorough)
 
 
 # ---- probe ----

@@ -1,4 +1,4 @@
-"""sdgen_matmul at every level that runs here, against float64."""
+"""sdgen_matmul with every tile that runs here, against float64."""
 
 from __future__ import annotations
 
@@ -14,8 +14,19 @@ from hypothesis import strategies as st
 
 from tests import sdgen_native as native
 from tests.exact import first_difference
-from tests.guarded import Flush
-from tests.operations import MATMUL_ERROR, SMALL_BLOCKS, Matmul, Run, default_blocking
+from tests.guarded import Flush, guards
+from tests.operations import (
+    MATMUL_ERROR,
+    SMALL_BLOCKS,
+    Matmul,
+    Run,
+    Tile,
+    default_blocking,
+    every_tile,
+    execute,
+    native_tiles,
+    stored,
+)
 from tests.sdgen_native import Blocking, Level, Type
 
 # 1 to 4096 in uneven steps: each about a seventh longer, with neighbours of powers of two.
@@ -24,15 +35,13 @@ LENGTHS = sorted(
 )
 LENGTHS = [length for length in LENGTHS if 1 <= length <= 4096]
 
-every_level = pytest.mark.parametrize("level", native.native_levels(), ids=native.level_name)
 
-
-@every_level
-def test_small_sizes(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_small_sizes(tile: Tile, rng: np.random.Generator) -> None:
     """Every M and N of 1 to 33, with small blocks and with those of this processor in turn."""
     for m, n in product(range(1, 34), range(1, 34)):
         run = Run(
-            level,
+            tile,
             list(Flush)[(m + n) % 2],
             blocking=SMALL_BLOCKS if (m + n // 2) % 2 else None,
             work_shift=(m * n) % 37,
@@ -40,28 +49,28 @@ def test_small_sizes(level: Level, rng: np.random.Generator) -> None:
         Matmul(m, n, LENGTHS[(m * 7 + n) % 24], w_type=Type((m + n) % 3)).verify(rng, run)
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("threads", [1, 3])
-def test_around_the_edges_of_blocks(level: Level, threads: int, rng: np.random.Generator) -> None:
+def test_around_the_edges_of_blocks(tile: Tile, threads: int, rng: np.random.Generator) -> None:
     blocks = SMALL_BLOCKS
     around = {size: [size - 1, size, size + 1, 2 * size, 2 * size + 1] for size in (blocks.mc, blocks.nc, blocks.kc)}
     for index, (m, n, k) in enumerate(product(around[blocks.mc], around[blocks.nc], around[blocks.kc])):
-        Matmul(m, n, k).verify(rng, Run(level, list(Flush)[index % 2], threads, blocking=blocks))
+        Matmul(m, n, k).verify(rng, Run(tile, list(Flush)[index % 2], threads, blocking=blocks))
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize(
     "blocks", [(1, 1, 1, 1), (5, 1, 1, 1), (7, 6, 16, 1000), (64, 7, 17, 1), (1000, 1000, 1000, 10**9)]
 )
-def test_any_blocks(level: Level, blocks: tuple[int, int, int, int], rng: np.random.Generator) -> None:
+def test_any_blocks(tile: Tile, blocks: tuple[int, int, int, int], rng: np.random.Generator) -> None:
     for m, n, k in ((1, 1, 1), (13, 35, 40), (40, 17, 129)):
         for threads in (1, 2, 4):
-            Matmul(m, n, k, bias=True).verify(rng, Run(level, threads=threads, blocking=Blocking(*blocks)))
+            Matmul(m, n, k, bias=True).verify(rng, Run(tile, threads=threads, blocking=Blocking(*blocks)))
 
 
 @pytest.mark.slow
-@every_level
-def test_around_the_edges_of_real_blocks(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_around_the_edges_of_real_blocks(tile: Tile, rng: np.random.Generator) -> None:
     blocks = default_blocking()
     for m, n, k in (
         *((blocks.mc + step, 20, 40) for step in (-1, 0, 1)),
@@ -70,35 +79,42 @@ def test_around_the_edges_of_real_blocks(level: Level, rng: np.random.Generator)
         (blocks.mc + 1, blocks.nc + 1, blocks.kc + 1),
         (2 * blocks.mc + 5, 33, 2 * blocks.kc + 3),
     ):
-        Matmul(m, n, k, w_type=Type.F16).verify(rng, Run(level, threads=2))
+        Matmul(m, n, k, w_type=Type.F16).verify(rng, Run(tile, threads=2))
 
 
-@every_level
-def test_lengths(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_lengths(tile: Tile, rng: np.random.Generator) -> None:
     for index, k in enumerate(LENGTHS):
-        Matmul(7, 19, k, w_type=Type(index % 3)).verify(rng, Run(level, list(Flush)[index % 2]))
+        Matmul(7, 19, k, w_type=Type(index % 3)).verify(rng, Run(tile, list(Flush)[index % 2]))
 
 
 @pytest.mark.slow
-@every_level
+@every_tile
 @pytest.mark.parametrize("w_type", Type)
-def test_layers(level: Level, w_type: Type, rng: np.random.Generator) -> None:
+def test_layers(tile: Tile, w_type: Type, rng: np.random.Generator) -> None:
     """Linear layers like those of a UNet, with fewer rows."""
-    for m, n, k in ((1000, 320, 320), (300, 640, 640), (77, 320, 768), (64, 640, 2560), (100, 1280, 1280), (1, 1280, 320)):
-        Matmul(m, n, k, w_type=w_type, bias=True).verify(rng, Run(level, threads=2), MATMUL_ERROR)
+    for m, n, k in (
+        (1000, 320, 320),
+        (300, 640, 640),
+        (77, 320, 768),
+        (64, 640, 2560),
+        (100, 1280, 1280),
+        (1, 1280, 320),
+    ):
+        Matmul(m, n, k, w_type=w_type, bias=True).verify(rng, Run(tile, threads=2), MATMUL_ERROR)
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("w_type", Type)
-def test_scale_and_bias(level: Level, w_type: Type, rng: np.random.Generator) -> None:
+def test_scale_and_bias(tile: Tile, w_type: Type, rng: np.random.Generator) -> None:
     for scale, bias, blocking in product((1.0, 0.125, -3.7), (False, True), (None, SMALL_BLOCKS)):
         for m, n, k in ((1, 1, 1), (5, 17, 60), (19, 50, 49)):
-            Matmul(m, n, k, w_type=w_type, scale=scale, bias=bias).verify(rng, Run(level, blocking=blocking))
+            Matmul(m, n, k, w_type=w_type, scale=scale, bias=bias).verify(rng, Run(tile, blocking=blocking))
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("flush", Flush)
-def test_batches_and_views(level: Level, flush: Flush, rng: np.random.Generator) -> None:
+def test_batches_and_views(tile: Tile, flush: Flush, rng: np.random.Generator) -> None:
     batches = [
         ((1, 1), (1, 1)),
         ((3, 1), (1, 1)),
@@ -114,7 +130,7 @@ def test_batches_and_views(level: Level, flush: Flush, rng: np.random.Generator)
             heads_inside=bool(index % 2),
         )
         for threads, blocking in ((1, None), (3, SMALL_BLOCKS)):
-            case.verify(rng, Run(level, flush, threads, blocking=blocking))
+            case.verify(rng, Run(tile, flush, threads, blocking=blocking))
 
 
 THREAD_CASES = [
@@ -127,68 +143,68 @@ THREAD_CASES = [
 ]
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("case", THREAD_CASES, ids=str)
-def test_threads_do_not_change_the_result(level: Level, case: Matmul, rng: np.random.Generator) -> None:
+def test_threads_do_not_change_the_result(tile: Tile, case: Matmul, rng: np.random.Generator) -> None:
     data = case.data(rng)
     for blocking in (SMALL_BLOCKS, None):
-        alone = case.compute(data, Run(level, blocking=blocking))
+        alone = case.compute(data, Run(tile, blocking=blocking))
         for threads in (2, 3, 4, 7):
             for slow in (-1, 0, threads - 1):
-                run = Run(level, threads=threads, slow=slow, blocking=blocking)
+                run = Run(tile, threads=threads, slow=slow, blocking=blocking)
                 assert not first_difference(case.compute(data, run), alone), f"{run}"
 
 
 @pytest.mark.parametrize("case", THREAD_CASES, ids=str)
-def test_levels_and_blocks_do_not_change_the_result(case: Matmul, rng: np.random.Generator) -> None:
+def test_tiles_and_blocks_do_not_change_the_result(case: Matmul, rng: np.random.Generator) -> None:
     """Each element is the same chain of sums as long as kc is the same."""
     data = case.data(rng)
-    expected = case.compute(data, Run(Level.C, blocking=Blocking(24, 18, 48, 1)))
-    for level, mc, nc, packed in product(native.native_levels(), (1, 6, 500), (1, 33, 512), (1, 3000, 10**8)):
-        run = Run(level, threads=2, blocking=Blocking(24, mc, nc, packed))
+    expected = case.compute(data, Run(Tile(Level.C), blocking=Blocking(24, 18, 48, 1)))
+    for tile, mc, nc, packed in product(native_tiles(), (1, 6, 500), (1, 33, 512), (1, 3000, 10**8)):
+        run = Run(tile, threads=2, blocking=Blocking(24, mc, nc, packed))
         assert not first_difference(case.compute(data, run), expected), f"{run}"
 
 
-@every_level
-def test_large_activations(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_large_activations(tile: Tile, rng: np.random.Generator) -> None:
     """Activations beyond the range of F16, with the largest weights that it has."""
     case = Matmul(9, 33, 320, w_type=Type.F16)
     w, x, bias = case.data(rng)
     data = (np.sign(w) * np.float16(65504), np.sign(x) * np.float32(1e5), bias)
-    run = Run(level)
+    run = Run(tile)
     result = case.judge(data, case.compute(data, run), run)
     assert np.all(np.isfinite(result.c))
     assert result.error <= result.bound
 
 
-@every_level
-def test_denormals_are_kept(level: Level) -> None:
+@every_tile
+def test_denormals_are_kept(tile: Tile) -> None:
     case = Matmul(7, 17, 3)
     w = np.ones((1, 1, 17, 3), np.float32)
     x = np.full((1, 1, 7, 3), 2.0**-149, np.float32)
-    assert np.all(case.compute((w, x, np.zeros(17, np.float32)), Run(level)) == np.float32(3 * 2.0**-149))
+    assert np.all(case.compute((w, x, np.zeros(17, np.float32)), Run(tile)) == np.float32(3 * 2.0**-149))
     halves = np.full((1, 1, 17, 3), 2.0**-24, np.float16)
     half_case = replace(case, w_type=Type.F16)
-    result = half_case.compute((halves, np.ones_like(x), np.zeros(17, np.float32)), Run(level))
+    result = half_case.compute((halves, np.ones_like(x), np.zeros(17, np.float32)), Run(tile))
     assert np.all(result == np.float32(3 * 2.0**-24))
 
 
-@every_level
-def test_nan_stays_in_its_row_and_column(level: Level, rng: np.random.Generator) -> None:
+@every_tile
+def test_nan_stays_in_its_row_and_column(tile: Tile, rng: np.random.Generator) -> None:
     case = Matmul(13, 35, 40)
     w, x, bias = case.data(rng)
     x[0, 0, 4, 7] = np.nan
     w[0, 0, 20, 39] = np.inf
     for blocking in (None, SMALL_BLOCKS):
-        c = case.compute((w, x, bias), Run(level, blocking=blocking))[0, 0]
+        c = case.compute((w, x, bias), Run(tile, blocking=blocking))[0, 0]
         expected = np.ones((13, 35), bool)
         expected[4, :] = expected[:, 20] = False
         assert np.array_equal(np.isfinite(c), expected)
 
 
-@every_level
+@every_tile
 @pytest.mark.parametrize("w_type", Type)
-def test_strides_past_32_bits(level: Level, w_type: Type) -> None:
+def test_strides_past_32_bits(tile: Tile, w_type: Type) -> None:
     """Rows and batches that lie more than 2^31 and 2^32 bytes apart, in memory of which few pages are touched."""
     m, n, k, batch = 3, 2, 5, 2
     itemsize = 4 if w_type == Type.F32 else 2
@@ -206,26 +222,17 @@ def test_strides_past_32_bits(level: Level, w_type: Type) -> None:
             for i in range(m):
                 ctypes.memmove(x_base + b * far + i * row, x[i].astype(np.float32).tobytes(), 4 * k)
             for j in range(n):
-                elements = w[j].astype(np.float32)
-                elements = (elements.view(np.uint32) >> 16).astype(np.uint16) if w_type == Type.BF16 else elements
-                elements = elements.astype(np.float16) if w_type == Type.F16 else elements
+                elements = stored(w[j].astype(np.float32), w_type)
                 ctypes.memmove(w_base + b * far + j * row, elements.tobytes(), itemsize * k)
         strides = (row, (far, far))
         op = native.Matmul(
             *(m, n, k, (batch, 1), w_base, w_type, *strides, (1, 1), x_base, *strides, c_base, *strides, 1.0, None)
         )
-        assert native.sdgen_matmul_check(ctypes.byref(op)) is None
-        plan = native.Plan(native.sdgen_kernels(level), default_blocking())
-        work = np.empty(native.sdgen_matmul_work_size(ctypes.byref(plan), ctypes.byref(op), 1), np.uint8)
-        report = native.Report()
-        native.test_team_run(
-            native.function_address("sdgen_matmul"),
-            *(ctypes.byref(plan), ctypes.addressof(op), 1, -1, work.ctypes.data, work.size, ctypes.byref(report)),
-        )
-        assert report.signal == 0, f"fault at {report.address:#x}"
+        with guards(Flush.END) as arrays:
+            execute("sdgen_matmul", op, arrays, Run(tile), "strides past 32 bits")
         for b, i in product(range(batch), range(m)):
             address = c_base + b * far + i * row
-            c = np.frombuffer((ctypes.c_float * n).from_address(address), np.float32)
+            c = np.ctypeslib.as_array((ctypes.c_float * n).from_address(address))
             assert np.array_equal(c, expected[b, i])
     finally:
         for region in regions:
@@ -249,7 +256,7 @@ def matmuls(draw: st.DrawFn) -> tuple[Matmul, Run, int]:
     )
     blocks = st.tuples(st.integers(1, 200), st.integers(1, 100), st.integers(1, 100), st.integers(1, 50000))
     run = Run(
-        draw(st.sampled_from(native.native_levels())),
+        draw(st.sampled_from(native_tiles())),
         draw(st.sampled_from(Flush)),
         threads=draw(st.integers(1, 4)),
         blocking=Blocking(*draw(blocks)),

@@ -1,7 +1,7 @@
 """The assembler that kernels are written in.
 
-PeachPy supplies the instructions: which operands they take, which extensions they need, how they are encoded. Registers,
-labels, loops, constants, unwind information and the text of the `.S` file are made here.
+PeachPy supplies the instructions: which operands they take, which extensions they need, how they are encoded.
+Registers, labels, loops, constants, unwind information and the text of the `.S` file are made here.
 """
 
 from gen.dsl.assembler import Assembler, Label

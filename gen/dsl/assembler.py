@@ -39,8 +39,8 @@ _RETURN = _Return()
 class Assembler:
     """Takes one kernel down.
 
-    Instructions are methods under their names in capitals, `a.VADDPS(x, y, z)`, in Intel's order of operands. The arguments
-    of the kernel are held in their registers from the start, under their names.
+    Instructions are methods under their names in capitals, `a.VADDPS(x, y, z)`, in Intel's order of operands. The
+    arguments of the kernel are held in their registers from the start, under their names.
     """
 
     def __init__(self, spec: KernelSpec, level: Level, signature: Signature) -> None:
@@ -54,7 +54,7 @@ class Assembler:
         self._general = general_registers(spec.name)
         self._vectors = vector_registers(spec.name, level.vector_kind, level.vector_registers)
         self._arguments = {
-            name: self._general.take(name, "argument", register)
+            name: self._general.take(name, "argument", (register,))[0]
             for (_, name), register in zip(signature.parameters, ARGUMENTS, strict=False)
         }
 
@@ -82,7 +82,7 @@ class Assembler:
 
     def free_vectors(self) -> int:
         """How many vector registers are left."""
-        return self._vectors.free_count()
+        return len(self._vectors.free)
 
     def release(self, *registers: Register) -> None:
         """Gives registers back for other uses."""
@@ -118,8 +118,8 @@ class Assembler:
         extensions = frozenset(extension.name for extension in instruction.isa_extensions)
         for name in sorted(extensions - self.level.extensions):
             raise LevelError(f"{where}: {mnemonic} needs {name}, which level {self.level.name} does not have")
-        relative = any(isinstance(operand, Memory) and operand.symbol for operand in plain)
-        return Instruction(text, None if relative else bytes(instruction.encode()), extensions)
+        known = all(_has_known_encoding(operand) for operand in plain)
+        return Instruction(text, bytes(instruction.encode()) if known else None, extensions)
 
     def _check_held(self, register: Register, where: str) -> None:
         if register.file == "general":
@@ -142,6 +142,8 @@ class Assembler:
 
     def place(self, label: Label, align: int = 1) -> None:
         """Puts a label here, at a multiple of `align` bytes."""
+        if align < 1 or align & (align - 1):
+            raise DslError(f"{self.spec.name}: {label} cannot be aligned to {align} bytes, which is no power of two")
         if align > 1:
             self._items.append(f"\t.p2align {align.bit_length() - 1}")
         self._placed.add(label.name)
@@ -220,6 +222,14 @@ class Assembler:
         text = f"{mnemonic.lower()} {', '.join(map(str, registers))}".rstrip()
         extensions = frozenset(extension.name for extension in instruction.isa_extensions)
         return Instruction(text, bytes(instruction.encode()), extensions)
+
+
+def _has_known_encoding(operand: Operand) -> bool:
+    """Whether PeachPy can tell the bytes: not before a symbol has its place.
+
+    Nor for a broadcast with a displacement, which PeachPy scales by the vector's size where the element's is meant.
+    """
+    return not (isinstance(operand, Memory) and (operand.symbol or (operand.broadcast and operand.displacement)))
 
 
 def _registers(operands: list[Operand]) -> Iterator[Register]:

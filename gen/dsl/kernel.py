@@ -19,7 +19,7 @@ class Contract:
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction as written; `encoding` is PeachPy's, None where it depends on where a label lies."""
+    """An instruction as written; `encoding` is PeachPy's, None where PeachPy cannot tell it."""
 
     text: str
     encoding: bytes | None

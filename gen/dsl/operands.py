@@ -79,8 +79,8 @@ class Register:
 class Memory:
     """A memory operand: [base + index*scale + displacement], or [rip + symbol + displacement].
 
-    `size` in bytes is needed where the other operands do not say it. `broadcast` is the number of lanes that one element is
-    spread over (AVX-512).
+    `size` in bytes is needed where the other operands do not say it. `broadcast` is the number of lanes that one
+    element is spread over (AVX-512).
     """
 
     base: Register | None = None

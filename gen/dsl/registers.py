@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gen.dsl.errors import DslError, RegisterBudgetError
 from gen.dsl.kernel import RegisterUse
 from gen.dsl.operands import Register
@@ -17,62 +19,67 @@ class RegisterFile:
     def __init__(self, kernel: str, what: str, registers: tuple[Register, ...]) -> None:
         self._kernel = kernel
         self._what = what
-        self._free = list(registers)
         self._order = {register: place for place, register in enumerate(registers)}
-        self._live: dict[Register, RegisterUse] = {}
-        self.used: list[Register] = []
-        self.map: list[RegisterUse] = []
+        self._live: dict[Register, tuple[str, str]] = {}
+        self._uses: dict[tuple[str, str], list[str]] = {}
+        self.used: set[Register] = set()
 
-    def __contains__(self, register: Register) -> bool:
-        return register in self._order
+    @property
+    def free(self) -> tuple[Register, ...]:
+        """The registers that are left."""
+        return tuple(register for register in self._order if register not in self._live)
 
-    def allocate(self, name: str, why: str, count: int) -> tuple[Register, ...]:
-        """`count` registers for one purpose; raises RegisterBudgetError when there are not enough."""
-        if count > len(self._free):
-            raise RegisterBudgetError(self._complaint(name, why, count))
-        return self._take(name, why, tuple(self._free[:count]))
-
-    def take(self, name: str, why: str, register: Register) -> Register:
-        """One register in particular, which is free."""
-        return self._take(name, why, (register,))[0]
-
-    def release(self, register: Register) -> None:
-        """Gives a register back."""
-        del self._live[register]
-        self._free.append(register)
-        self._free.sort(key=lambda free: self._order[free])
+    @property
+    def map(self) -> tuple[RegisterUse, ...]:
+        """What registers were held for, in the order in which they were asked for."""
+        return tuple(RegisterUse(", ".join(runs), name, why) for (name, why), runs in self._uses.items())
 
     def is_live(self, register: Register) -> bool:
         """Whether the register is held now."""
         return register in self._live
 
-    def free_count(self) -> int:
-        """How many registers are left."""
-        return len(self._free)
+    def allocate(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        """`count` registers for one purpose; raises RegisterBudgetError when there are not enough."""
+        free = self.free
+        if count > len(free):
+            raise RegisterBudgetError(self._complaint(name, why, count))
+        return self.take(name, why, free[:count])
 
-    def _take(self, name: str, why: str, registers: tuple[Register, ...]) -> tuple[Register, ...]:
-        use = RegisterUse(_ranges(registers, self._order), name, why)
+    def take(self, name: str, why: str, registers: tuple[Register, ...]) -> tuple[Register, ...]:
+        """These registers in particular, which are free."""
         for register in registers:
-            if self.is_live(register):
-                raise DslError(
-                    f"{self._kernel}: {register} asked for as {name}, but held as {self._live[register].name}"
-                )
-            self._free.remove(register)
-            self._live[register] = use
-            if register not in self.used:
-                self.used.append(register)
-        self.map.append(use)
+            self._live[register] = (name, why)
+            self.used.add(register)
+        if registers:
+            runs = self._uses.setdefault((name, why), [])
+            runs += [run for run in self._runs(registers) if run not in runs]
         return registers
 
+    def release(self, register: Register) -> None:
+        """Gives a register back."""
+        if register not in self._live:
+            raise DslError(f"{self._kernel}: {register} is given back but not held")
+        del self._live[register]
+
     def _complaint(self, name: str, why: str, count: int) -> str:
-        uses: dict[RegisterUse, int] = {}
-        for use in self._live.values():
-            uses[use] = uses.get(use, 0) + 1
-        live = "".join(f"\n  {held:2} {use.name}: {use.why}" for use, held in uses.items())
+        uses = Counter(self._live.values())
+        live = "".join(f"\n  {held:2} {use}: {reason}" for (use, reason), held in uses.items())
+        asked = len(self._live) + count
         return (
-            f"{self._kernel}: {len(self._live) + count} {self._what} registers asked for, {len(self._order)} exist\n"
-            f"  {count:2} {name}: {why}  <- asked for now, {len(self._free)} left{live}"
+            f"{self._kernel}: {asked} {self._what} registers asked for at once, {len(self._order)} exist{live}\n"
+            f"  {count:2} {name}: {why}  <- asked for last"
         )
+
+    @staticmethod
+    def _runs(registers: tuple[Register, ...]) -> list[str]:
+        """The registers as text; neighbours among the vector registers as `first-last`."""
+        runs: list[list[Register]] = []
+        for register in registers:
+            if runs and register.file == "vector" and register.number == runs[-1][-1].number + 1:
+                runs[-1].append(register)
+            else:
+                runs.append([register])
+        return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
 
 
 def general_registers(kernel: str) -> RegisterFile:
@@ -83,14 +90,3 @@ def general_registers(kernel: str) -> RegisterFile:
 def vector_registers(kernel: str, kind: str, count: int) -> RegisterFile:
     """The vector registers of a level."""
     return RegisterFile(kernel, "vector", tuple(Register(kind, number) for number in range(count)))
-
-
-def _ranges(registers: tuple[Register, ...], order: dict[Register, int]) -> str:
-    """The registers as text; neighbours as `first-last`."""
-    runs: list[list[Register]] = []
-    for register in registers:
-        if runs and register.kind != "r64" and order[register] == order[runs[-1][-1]] + 1:
-            runs[-1].append(register)
-        else:
-            runs.append([register])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,7 +1,7 @@
 """Vector operations that loop skeletons are written in; one class per instruction set.
 
-A skeleton knows lanes, registers and formulas. What loads, multiplies or masks is asked of the vector unit, so that another
-instruction set is another unit and not another skeleton.
+A skeleton knows lanes, registers and formulas. What loads, multiplies or masks is asked of the vector unit, so that
+another instruction set is another unit and not another skeleton.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from gen.dsl.operands import Memory, Register
 class VectorUnit(ABC):
     """Operations on vectors of `lanes` single-precision numbers."""
 
-    lanes: int
-
     def __init__(self, assembler: Assembler) -> None:
         self.a = assembler
+        self.lanes = assembler.level.lanes
 
     @property
     def bytes(self) -> int:
@@ -69,8 +68,6 @@ class VectorUnit(ABC):
 
 class Avx2(VectorUnit):
     """AVX2 with FMA: ymm registers; masks are vectors of 0 and -1."""
-
-    lanes = 8
 
     def zero(self, dst: Register) -> None:
         low = dst.as_kind("xmm")

@@ -1,13 +1,13 @@
 """Matrix product of packed panels in single precision.
 
-The tile of C stays in registers while k goes by: each step loads a row of B, broadcasts one element of A after the other, and
-adds their outer product.
+The tile of C stays in registers while k goes by: each step loads a row of B, broadcasts one element of A after the
+other, and adds their outer product.
 """
 
 from __future__ import annotations
 
 from gen.contract import EPILOGUE, GEMM
-from gen.dsl import Assembler, Contract, Kernel, Memory, Register, VectorUnit, at, vector_unit
+from gen.dsl import Assembler, Contract, DslError, Kernel, Memory, Register, VectorUnit, at, vector_unit
 from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
@@ -35,16 +35,15 @@ class _Tile:
 
         # Rows of C are reached from a base every three rows: base, base + stride, base + 2 stride.
         more = -(-self.rows // 3) - 1
-        self.c_rows = (self.a.argument("c"), *self.a.generals("c_rows", "every third row of C from row 3 on", more))
-        self.count = self.a.general("count", "passes of the loop, then single steps")
+        self.c_rows = (self.a.argument("c"), *self.a.generals("c_rows", "every third row of C, from row 3 on", more))
         sums = self.a.vectors("sum[i][v]", "the tile, row by row", self.rows * self.vectors)
         self.sums = [sums[i * self.vectors : (i + 1) * self.vectors] for i in range(self.rows)]
         self.b = self.a.vectors("b[v]", "a row of B", self.vectors)
-        self.x = self.a.vectors("x", "elements of A", min(2, self.rows, self.a.free_vectors()))
+        self.x = self.a.vectors("x", "elements of A", max(1, min(2, self.rows, self.a.free_vectors())))
 
-    def offset(self, field: str, size: int | None = None) -> Memory:
+    def field(self, name: str, size: int | None = None) -> Memory:
         """A field of the epilogue."""
-        return at(self.a.argument("epilogue"), EPILOGUE.offset(field), size=size)
+        return at(self.a.argument("epilogue"), EPILOGUE.offset(name), size=size)
 
     def c_row(self, row: int, displacement: int) -> Memory:
         """A place in a row of C."""
@@ -64,8 +63,8 @@ class _Tile:
             for displacement in (*range(0, 4 * self.width, _LINE), 4 * self.width - 1):
                 a.PREFETCHT0(self.c_row(row, displacement))
         a.comment("sum = 0")
-        for row in self.sums:
-            for total in row:
+        for totals in self.sums:
+            for total in totals:
                 self.v.zero(total)
 
     def step(self, p: int) -> None:
@@ -92,15 +91,18 @@ class _Tile:
     def product(self) -> None:
         """The loop over k: passes of `unroll` steps, then single steps."""
         a, k = self.a, self.a.argument("k")
+        count = a.general("count", "passes of the loop that are left")
         unroll = self.spec.option("unroll", OPTIONS["unroll"])
         align = self.spec.option("align", OPTIONS["align"])
+        if unroll < 1 or unroll & (unroll - 1):
+            raise DslError(f"{self.spec.name}: unroll is {unroll}, but has to be a power of two")
         rest, done = a.label("rest"), a.label("product_done")
 
         a.comment(f"{unroll} steps a pass: sum[i][j] += a[p][i] * b[p][j]")
-        a.MOV(self.count, k)
-        a.SHR(self.count, unroll.bit_length() - 1)
+        a.MOV(count, k)
+        a.SHR(count, unroll.bit_length() - 1)
         a.JZ(rest)
-        with a.loop("steps", self.count, align):
+        with a.loop("steps", count, align):
             self.prefetch("a", self.spec.option("prefetch_a", OPTIONS["prefetch_a"]), 4 * self.rows * unroll)
             self.prefetch("b", self.spec.option("prefetch_b", OPTIONS["prefetch_b"]), 4 * self.width * unroll)
             for p in range(unroll):
@@ -115,61 +117,60 @@ class _Tile:
             self.step(0)
             self.advance(1)
         a.place(done)
-        a.release(*self.b, *self.x)
+        a.release(*self.b, *self.x, count, k, a.argument("a"), a.argument("b"))
 
     def finish(self, role: str, vectors: range, mask: Register | None) -> None:
         """Epilogue of some of the tile's vectors, all of it, or one vector with those lanes that the mask has."""
         a, v = self.a, self.v
-        temporary = a.vector("t", "terms of the epilogue")
-        pointer = self.count
+        term = a.vector("term", "what the epilogue adds or multiplies by")
+        bias = a.general("bias", "address of a bias")
         places = [(i, vector) for i in range(self.rows) for vector in vectors]
 
         a.comment("t = accumulate ? c + sum : sum")
         overwrite = a.label(f"{role}_overwrite")
-        a.CMP(self.offset("accumulate", 4), 0)
+        a.CMP(self.field("accumulate", 4), 0)
         a.JE(overwrite)
         for i, vector in places:
             total, c = self.sums[i][vector], self.c_row(i, v.bytes * vector)
             if mask:
-                v.load_masked(temporary, mask, c)
-                v.add(total, total, temporary)
+                v.load_masked(term, mask, c)
+                v.add(total, total, term)
             else:
                 v.add(total, total, c)
         a.place(overwrite)
 
         a.comment("t = t * scale")
         unscaled = a.label(f"{role}_unscaled")
-        a.CMP(self.offset("scale", 4), _ONE)
+        a.CMP(self.field("scale", 4), _ONE)
         a.JE(unscaled)
-        v.broadcast(temporary, self.offset("scale"))
+        v.broadcast(term, self.field("scale"))
         for i, vector in places:
-            v.multiply(self.sums[i][vector], self.sums[i][vector], temporary)
+            v.multiply(self.sums[i][vector], self.sums[i][vector], term)
         a.place(unscaled)
 
         a.comment("t = t + row_bias[row]")
         no_row_bias = a.label(f"{role}_no_row_bias")
-        a.MOV(pointer, self.offset("row_bias"))
-        a.TEST(pointer, pointer)
+        a.MOV(bias, self.field("row_bias"))
+        a.TEST(bias, bias)
         a.JZ(no_row_bias)
         for i, row in enumerate(self.sums):
-            v.broadcast(temporary, at(pointer, 4 * i))
+            v.broadcast(term, at(bias, 4 * i))
             for vector in vectors:
-                v.add(row[vector], row[vector], temporary)
+                v.add(row[vector], row[vector], term)
         a.place(no_row_bias)
 
         a.comment("t = t + column_bias[column]")
         no_column_bias = a.label(f"{role}_no_column_bias")
-        a.MOV(pointer, self.offset("column_bias"))
-        a.TEST(pointer, pointer)
+        a.MOV(bias, self.field("column_bias"))
+        a.TEST(bias, bias)
         a.JZ(no_column_bias)
         for vector in vectors:
-            bias = at(pointer, v.bytes * vector)
             if mask:
-                v.load_masked(temporary, mask, bias)
+                v.load_masked(term, mask, at(bias, v.bytes * vector))
             else:
-                v.load(temporary, bias)
+                v.load(term, at(bias, v.bytes * vector))
             for row in self.sums:
-                v.add(row[vector], row[vector], temporary)
+                v.add(row[vector], row[vector], term)
         a.place(no_column_bias)
 
         a.comment("c = t")
@@ -178,21 +179,21 @@ class _Tile:
                 v.store_masked(self.c_row(i, v.bytes * vector), mask, self.sums[i][vector])
             else:
                 v.store(self.c_row(i, v.bytes * vector), self.sums[i][vector])
-        a.release(temporary)
+        a.release(term, bias)
 
-    def finish_partial(self) -> None:
+    def finish_partial(self, columns: Register) -> None:
         """Epilogue where the tile is wider than C: vector by vector, the lanes below `columns`."""
         a = self.a
-        columns, remaining = a.argument("k"), a.argument("a")
+        scratch = a.general("scratch", "for the mask")
         done = a.label("partial_done")
         for vector in range(self.vectors):
             if vector:
                 a.comment(f"nothing is left where columns <= {vector * self.v.lanes}")
-                a.MOV(columns.as_kind("r32"), self.offset("columns"))
+                a.MOV(columns.as_kind("r32"), self.field("columns"))
                 a.SUB(columns.as_kind("r32"), vector * self.v.lanes)
                 a.JBE(done)
             a.comment(f"mask[lane] = {vector * self.v.lanes} + lane < columns")
-            mask = self.v.tail_mask(f"mask[{vector}]", columns, remaining)
+            mask = self.v.tail_mask("mask", columns, scratch)
             self.finish(f"partial{vector}", range(vector, vector + 1), mask)
             a.release(mask)
         a.place(done)
@@ -205,13 +206,14 @@ class _Tile:
         self.product()
         partial = a.label("partial")
         a.comment(f"a full tile has {self.width} columns")
-        a.MOV(a.argument("k").as_kind("r32"), self.offset("columns"))
-        a.CMP(a.argument("k").as_kind("r32"), self.width)
+        columns = a.general("columns", "columns that exist")
+        a.MOV(columns.as_kind("r32"), self.field("columns"))
+        a.CMP(columns.as_kind("r32"), self.width)
         a.JNE(partial)
         self.finish("full", range(self.vectors), None)
         a.ret()
         a.place(partial)
-        self.finish_partial()
+        self.finish_partial(columns)
         return a.finish(
             Contract(
                 formula=(
@@ -219,10 +221,10 @@ class _Tile:
                     "epilogue(t): t = accumulate ? c + t : t;  t *= scale;  t += row_bias[i];  t += column_bias[j]",
                 ),
                 extents=(
-                    f"a: [k][{self.rows}], b: [k][{self.width}], packed. c: {self.rows} rows of c_stride bytes, `columns`",
-                    f"elements of each are written; 1 <= columns <= {self.width}. k may be 0. row_bias: [{self.rows}] or NULL,",
-                    "column_bias: [columns] or NULL. All aligned to 4 bytes; nothing else is read or written, and C is",
-                    "read only where accumulate is set.",
+                    f"a: [k][{self.rows}] and b: [k][{self.width}], packed without gaps; k may be 0.",
+                    f"c: [{self.rows}][columns], rows of c_stride bytes, 1 <= columns <= {self.width}.",
+                    f"row_bias: [{self.rows}] or NULL, column_bias: [columns] or NULL. All aligned to 4 bytes.",
+                    "Nothing else is read or written; C is read only where accumulate is set.",
                 ),
                 notes=("Each element is one chain of fused multiply-adds in the order of p.",),
             ),
@@ -235,7 +237,6 @@ def build(spec: KernelSpec) -> Kernel:
     return _Tile(spec, LEVELS[spec.level]).kernel()
 
 
-# No tile of 4x24 or 2x32: 6x16 makes 12 multiply-adds of 8 loads, no other tile of 16 registers makes more of fewer.
 KERNELS = tuple(KernelSpec("gemm", ("f32",), (rows, 16), "avx2") for rows in range(1, 7))
 
 FAMILY = Family(

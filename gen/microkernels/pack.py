@@ -1,7 +1,7 @@
 """Packing of rows into a panel, a transposition, with conversion to single precision.
 
-Blocks of four elements of each row go through registers: a 4x4 transposition in each 128-bit lane, with rows 0 to 3 in the low
-lane and rows 4 to 7 in the high one. Panels wider than a vector are made one vector of rows after the other.
+Blocks of four elements of each row go through registers: a 4x4 transposition in each 128-bit lane, with rows 0 to 3 in
+the low lane and rows 4 to 7 in the high one. Panels wider than a vector are made one vector of rows after the other.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class _Panel:
         self.rows = min(self.width, self.v.lanes)  # of one pass
         self.step = 4 * self.width  # bytes of the panel for one element of each row
 
-        more = a.generals("row[i]", "ends of the rows of a pass, row[0] being src; missing rows repeat the last", self.rows - 1)
+        more = a.generals("row[i]", "ends of the rows of a pass, from its second on", self.rows - 1)
         self.ends = (a.argument("src"), *more)
-        self.index = a.general("index", "place in the rows: from -k elements to 0, in bytes")
-        self.cursor = a.general("cursor", "place in the panel")
+        self.index = a.general("index", "place in the rows, in bytes before their ends")
+        self.cursor = a.general("cursor", "place in the panel; the following row before that")
 
         # Up to four rows, an xmm register holds one element of each.
         self.wide = self.rows > _BLOCK
@@ -213,18 +213,19 @@ class _Panel:
                 formula=(f"dst[p][i] = i < rows ? float(src[i][p]) : 0,  p < k, i < {self.width}",),
                 extents=(
                     f"src: `rows` rows of k elements ({self.type}), src_stride bytes apart, aligned to nothing;",
-                    f"1 <= rows <= {self.width}; src_stride may be negative or odd. dst: [k][{self.width}] without gaps,",
-                    "aligned to 4 bytes. k may be 0. Nothing else is read or written.",
+                    f"1 <= rows <= {self.width}; src_stride may be negative or odd; k may be 0.",
+                    f"dst: [k][{self.width}] without gaps, aligned to 4 bytes. Nothing else is read or written.",
                 ),
             ),
             "gen/microkernels/pack.py",
         )
 
 
-
-
 def build(spec: KernelSpec) -> Kernel:
-    """The kernel that packs `spec.types` into panels of `spec.tile` = (width,): up to the level's lanes or a multiple."""
+    """The kernel that packs `spec.types` into panels of `spec.tile` = (width,).
+
+    The width is at most the level's lanes, or a multiple of them.
+    """
     return _Panel(spec, LEVELS[spec.level]).kernel()
 
 

@@ -10,14 +10,16 @@ from gen.spec import KernelSpec
 
 OPTIONS: dict[str, int] = {}
 
+_GROUP = 8  # lanes that have two segments of their own
+
 
 def build(spec: KernelSpec) -> Kernel:
-    """The kernel for panels of `spec.tile` = (width,) pixels, width a multiple of the level's lanes."""
+    """The kernel for panels of `spec.tile` = (width,) pixels, width a multiple of 8."""
     (width,) = spec.tile
     a = Assembler(spec, LEVELS[spec.level], PACK_PATCHES)
     v = vector_unit(a)
     channels, patches, channel_stride, dst, dst_stride = (a.argument(name) for _, name in PACK_PATCHES.parameters)
-    segments = a.generals("segment[s]", "addresses of the segments", 2 * width // v.lanes)
+    segments = a.generals("segment[s]", "addresses of the segments", 2 * width // _GROUP)
     masks = a.vectors("mask[s]", "lanes of the segments", len(segments))
     values = a.vectors("value", "lanes of a group's two segments", 2)
     step = a.general("step", "channel_stride, or 0 where no segment has lanes")
@@ -31,7 +33,7 @@ def build(spec: KernelSpec) -> Kernel:
     a.MOV(any_segment, patches)
     a.XOR(step.as_kind("r32"), step.as_kind("r32"))
     for s, (segment, mask) in enumerate(zip(segments, masks, strict=True)):
-        v.load(mask, at(patches, PATCHES.offset("mask") + v.bytes * s))
+        v.load(mask, at(patches, PATCHES.offset("mask") + 4 * _GROUP * s))
         a.MOV(segment, at(patches, PATCHES.offset("segment") + 8 * s))
         a.VPTEST(mask, mask)
         a.CMOVNZ(any_segment, segment)
@@ -43,8 +45,9 @@ def build(spec: KernelSpec) -> Kernel:
         a.CMOVZ(segment, any_segment)
     a.release(any_segment)
 
-    offset = patches
-    a.comment("offset = c step")
+    a.release(patches)
+    offset = a.general("offset", "place of the channel in the segments: c step")
+    a.comment("offset = 0")
     a.XOR(offset.as_kind("r32"), offset.as_kind("r32"))
 
     def advance() -> None:
@@ -62,7 +65,7 @@ def build(spec: KernelSpec) -> Kernel:
     with a.loop("one_segment", channels):
         for group in range(len(segments) // 2):
             v.load_masked(values[0], masks[2 * group], at(segments[2 * group], index=offset))
-            v.store(at(dst, v.bytes * group), values[0])
+            v.store(at(dst, 4 * _GROUP * group), values[0])
         advance()
     a.place(done)
     a.ret()
@@ -74,7 +77,7 @@ def build(spec: KernelSpec) -> Kernel:
             for value, s in zip(values, (2 * group, 2 * group + 1), strict=True):
                 v.load_masked(value, masks[s], at(segments[s], index=offset))
             a.VORPS(values[0], *values)
-            v.store(at(dst, v.bytes * group), values[0])
+            v.store(at(dst, 4 * _GROUP * group), values[0])
         advance()
     a.ret()
     return a.finish(
@@ -84,9 +87,10 @@ def build(spec: KernelSpec) -> Kernel:
                 "where segment[s][c] = segment[s] + c * channel_stride bytes",
             ),
             extents=(
-                f"patches: {len(segments)} segments and masks are used, the masks 0 or -1. Segments are read only in the lanes",
-                f"of their mask, and may be NULL where they have none. dst: `channels` rows of {width} elements, dst_stride",
-                "bytes apart. All aligned to 4 bytes; nothing else is read or written.",
+                f"patches: {len(segments)} segments and masks are used; masks are 0 or -1. Segments are read only in",
+                "the lanes of their mask, and may be NULL where they have none.",
+                f"dst: `channels` rows of {width} elements, dst_stride bytes apart. All aligned to 4 bytes.",
+                "Nothing else is read or written.",
             ),
         ),
         "gen/microkernels/pack_patches.py",

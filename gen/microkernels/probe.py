@@ -23,8 +23,7 @@ def _instructions(spec: KernelSpec) -> int:
 
 def _flops(spec: KernelSpec) -> int:
     """Floating-point operations of a round."""
-    lanes = {"ymm": 8, "zmm": 16}[LEVELS[spec.level].vector_kind]
-    return _CHAINS * _REPEATS * lanes * 2 if spec.operation == "probe_fma" else 0
+    return _CHAINS * _REPEATS * LEVELS[spec.level].lanes * 2 if spec.operation == "probe_fma" else 0
 
 
 def build(spec: KernelSpec) -> Kernel:

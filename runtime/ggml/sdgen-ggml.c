@@ -5,6 +5,7 @@
 #include "sdgen.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,6 +13,15 @@ static struct {
     struct sdgen_config config;
     struct sdgen_plan plan;
 } chosen;
+
+/* Products and convolutions of all graphs so far, and those of them that were taken; for SDGEN_VERBOSE. */
+static _Atomic long long nodes_offered, nodes_taken;
+
+static void print_taken(void)
+{
+    fprintf(stderr, "sdgen: took %lld of %lld nodes that are products or convolutions\n", atomic_load(&nodes_taken),
+            atomic_load(&nodes_offered));
+}
 
 static void print_choice(enum sdgen_level level)
 {
@@ -42,8 +52,10 @@ static void choose(void)
     enum sdgen_level level = sdgen_select_level(processor->features, chosen.config.form, chosen.config.cap);
     chosen.plan.kernels = sdgen_kernels(level);
     chosen.plan.blocking = sdgen_blocking(processor);
-    if (chosen.config.verbose)
+    if (chosen.config.verbose) {
         print_choice(level);
+        atexit(print_taken);
+    }
 }
 
 bool sdgen_ggml_active(void)
@@ -149,11 +161,16 @@ static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
     return sdgen_conv2d_check(op) == NULL;
 }
 
+static bool offered(const struct ggml_tensor *node)
+{
+    return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D) && (node->flags & GGML_TENSOR_FLAG_COMPUTE) &&
+           !ggml_is_empty(node);
+}
+
 static void plan_node(const struct ggml_tensor *node, struct node_plan *plan)
 {
     plan->kind = LEFT_TO_GGML;
-    if ((node->op != GGML_OP_MUL_MAT && node->op != GGML_OP_CONV_2D) || !(node->flags & GGML_TENSOR_FLAG_COMPUTE) ||
-        ggml_is_empty(node) || !plain(node) || !plain(node->src[0]) || !plain(node->src[1]))
+    if (!offered(node) || !plain(node) || !plain(node->src[0]) || !plain(node->src[1]))
         return;
     if (node->op == GGML_OP_MUL_MAT && plan_matmul(node, &plan->matmul))
         plan->kind = MATMUL;
@@ -207,6 +224,8 @@ struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n
         plan_node(node_at(graph, i), &state->node[i]);
         if (node_work_size(&state->node[i], n_threads) > work_size)
             state->node[i].kind = LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
+        atomic_fetch_add(&nodes_offered, offered(node_at(graph, i)));
+        atomic_fetch_add(&nodes_taken, state->node[i].kind != LEFT_TO_GGML);
     }
     return state;
 }

@@ -1,0 +1,106 @@
+"""Kernels and operations of the built library, called on an emulated processor.
+
+The library's image and every array have the same addresses there as in this process, so that the tests, the structures and the
+table of kernels are those of the native runs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import Structure, c_int, c_size_t, c_void_p
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests import sdgen_native as native
+from tests.emulator.image import Image, load
+from tests.emulator.machine import Outcome
+from tests.emulator.process import Emulator
+from tests.emulator.toolchain import BUILD, HERE, freestanding
+from tests.guarded import Broken, Fault, Flush, Guards, release
+
+# Anywhere that neither this process nor the library is.
+STUBS = 0x1000_0000_0000
+
+
+class Team(Structure):
+    """struct sdgen_team."""
+
+    _fields_ = [
+        ("ith", c_int),
+        ("nth", c_int),
+        ("work", c_void_p),
+        ("work_size", c_size_t),
+        ("barrier", c_void_p),
+        ("barrier_data", c_void_p),
+    ]
+
+
+@functools.cache
+def library() -> tuple[Image, Image]:
+    """libsdgen.so at the addresses that it has in this process, and what it imports."""
+    options = ("-O1", "-fno-tree-loop-distribute-patterns")
+    stubs = load(freestanding(BUILD / "stubs.so", [HERE / "stubs.c"], *options), STUBS)
+    path = native.LIBRARIES / "libsdgen.so"
+    base = native.function_address("sdgen_kernels") - load(path, 0).symbols["sdgen_kernels"]
+    return load(path, base, stubs.symbols), stubs
+
+
+def load_library(emulator: Emulator) -> None:
+    """Places the library in an emulator's memory."""
+    for image in library():
+        emulator.load(image)
+
+
+class EmulatedGuards(Guards):
+    """The arrays of one call on an emulated processor, in whose memory there is nothing beside them."""
+
+    def __init__(self, flush: Flush, emulator: Emulator) -> None:
+        super().__init__(flush)
+        self.emulator = emulator
+
+    def call(self, what: str, function: int, *arguments: int) -> None:
+        outcome = self.execute(function, *arguments)
+        what = f"{what} on {self.emulator.model}"
+        if outcome.fault:
+            address = outcome.fault.address
+            raise Fault(f"{what}: {outcome.fault.describe(None if address is None else self.place(address))}")
+        if outcome.broken:
+            raise Broken(f"{what}: not restored or not kept: {', '.join(outcome.broken)}")
+        self.check(what)
+
+    def execute(self, function: int, *arguments: int) -> Outcome:
+        """Calls the function with the arrays as they are, and takes them back as it left them."""
+        blocks = [(block.region, self._memory(block.region, block.region_size)) for block in self.blocks]
+        outcome = self.emulator.call(function, arguments, [(region, memory.tobytes()) for region, memory in blocks])
+        for (_, memory), after in zip(blocks, outcome.blocks, strict=False):
+            memory[:] = np.frombuffer(after, np.uint8)
+        return outcome
+
+    @staticmethod
+    def _memory(address: int, size: int) -> NDArray[np.uint8]:
+        return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+
+    def operate(
+        self, what: str, function: int, plan: Structure, op: Structure, work: NDArray[Any], threads: int, slow: int
+    ) -> None:
+        assert threads == 1, "an emulated processor runs one thread"
+        team = Team(0, 1, work.ctypes.data, work.nbytes, None, None)
+        structures = [
+            self.copy(name, np.frombuffer(bytes(structure), np.uint8))
+            for name, structure in (("plan", plan), ("op", op), ("team", team))
+        ]
+        self.call(what, function, *(structure.ctypes.data for structure in structures))
+
+
+@contextmanager
+def emulated_guards(flush: Flush, emulator: Emulator) -> Iterator[EmulatedGuards]:
+    """Arrays that are gone when the block ends."""
+    arrays = EmulatedGuards(flush, emulator)
+    try:
+        yield arrays
+    finally:
+        release(arrays)

@@ -1,0 +1,123 @@
+"""sd-cli makes pictures with a tiny model: the forms against each other, threads, sizes, wrong settings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from tests.sdgen_native import REPOSITORY
+
+SD_CLI = REPOSITORY / "build" / "bin" / "sd-cli"
+TIMEOUT = 300
+
+
+@dataclass(frozen=True)
+class Models:
+    """The tiny model of bench/checkpoint.py and a folder for pictures."""
+
+    model: Path
+    taesd: Path
+    pictures: Path
+
+    def run(self, picture: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """sd-cli with few steps, small, unless the arguments say otherwise."""
+        command = [
+            *(str(SD_CLI), "-m", str(self.model), "--taesd", str(self.taesd), "-o", str(self.pictures / picture)),
+            *("-p", "a lovely cat", "-s", "42", "--rng", "cpu", "--cfg-scale", "1", "--sampling-method", "euler"),
+            *("--steps", "1", "-W", "256", "-H", "256", "-t", "2", "--disable-image-metadata", *arguments),
+        ]
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("SDGEN_")}
+        return subprocess.run(
+            command, env=settings | environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT
+        )
+
+    def picture(self, name: str, *arguments: str, **environment: str) -> Path:
+        done = self.run(name, *arguments, **environment)
+        assert done.returncode == 0, f"{arguments} {environment}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return self.pictures / name
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    if not SD_CLI.exists():
+        if os.environ.get("SDGEN_NO_SD_CLI") == "1":
+            pytest.skip("SDGEN_NO_SD_CLI=1")
+        pytest.fail(
+            f"{SD_CLI} is absent: `make sd-cli` builds it; SDGEN_NO_SD_CLI=1 leaves its tests out", pytrace=False
+        )
+    folder = tmp_path_factory.mktemp("models")
+    script = REPOSITORY / "bench" / "checkpoint.py"
+    subprocess.run([sys.executable, str(script), "tiny", "--out", str(folder)], check=True, capture_output=True)
+    return Models(folder / "tiny-f16.safetensors", folder / "taesd-f16.safetensors", folder)
+
+
+def pixels(path: Path) -> NDArray[np.float64]:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"), np.float64)
+
+
+def psnr(one: Path, other: Path) -> float:
+    """In decibels; infinite where the pictures are the same."""
+    error = float(np.mean((pixels(one) - pixels(other)) ** 2))
+    return 10 * float(np.log10(255**2 / error)) if error else float("inf")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("--diffusion-fa", "--steps", "3"), marks=pytest.mark.slow)],
+    ids=["plain", "attention"],
+)
+def test_forms_make_the_same_picture(models: Models, options: tuple[str, ...]) -> None:
+    upstream, assembly, c = (
+        models.picture(f"{form}-{len(options)}.png", *options, SDGEN_KERNELS=form)
+        for form in ("upstream", "assembly", "c")
+    )
+    assert np.std(pixels(upstream)) > 5, "the picture is of one colour: it would be like any other"
+    assert psnr(upstream, assembly) >= 45
+    assert psnr(assembly, c) >= 60
+
+
+def test_assembly_is_the_default_and_threads_do_not_change_the_picture(models: Models) -> None:
+    one = models.picture("one.png", "-t", "1", SDGEN_KERNELS="assembly").read_bytes()
+    for threads in ("2", "3"):
+        assert models.picture(f"threads-{threads}.png", "-t", threads).read_bytes() == one
+
+
+def test_fewer_threads_than_asked_for(models: Models) -> None:
+    """The system grants one thread of the eight: nobody waits for the others."""
+    models.picture("limited.png", "-t", "8", OMP_THREAD_LIMIT="1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width, height", [(512, 520), (608, 608), (800, 1200)])
+def test_sizes(models: Models, width: int, height: int) -> None:
+    """Sizes that are no multiples of 64. Upstream is compared with where it takes seconds, not minutes."""
+    size = ("-W", str(width), "-H", str(height), "--diffusion-fa")
+    assembly = models.picture(f"{width}x{height}.png", *size)
+    # sd-cli makes sizes multiples of what the model takes; never less than what was asked for.
+    rows, columns = pixels(assembly).shape[:2]
+    assert height <= rows < height + 64 and width <= columns < width + 64
+    assert np.std(pixels(assembly)) > 5
+    if height < 600:
+        upstream = models.picture(f"{width}x{height}-upstream.png", *size, SDGEN_KERNELS="upstream")
+        assert psnr(upstream, assembly) >= 45
+
+
+@pytest.mark.parametrize(
+    "variable, value, allowed",
+    [("SDGEN_ISA", "avx1024", "avx2"), ("SDGEN_KERNELS", "nonsense", "assembly, c and upstream")],
+)
+def test_wrong_settings_are_refused_in_a_sentence(models: Models, variable: str, value: str, allowed: str) -> None:
+    done = models.run("wrong.png", **{variable: value})
+    assert done.returncode > 0, "it should end by itself, with a status, not by a signal"
+    said = [line for line in (done.stdout + done.stderr).splitlines() if variable in line]
+    assert len(said) == 1
+    assert value in said[0] and allowed in said[0]

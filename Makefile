@@ -55,7 +55,10 @@ demo: sd-cli ## Make one picture with ggml's kernels and with these (MODEL=PATH 
 	@$(VENV_PYTHON) bench/demo.py $(if $(MODEL),--model '$(MODEL)')
 
 .PHONY: bench
-bench: sd-cli baseline ## Compare time, memory and picture with the unpatched builds
+bench: sd-cli baseline ## Time kernels and operations against the FMA peak, then whole pictures against the unpatched builds
+	@$(VENV_PYTHON) scripts/build.py sdgen-bench
+	@build/bin/sdgen-bench --threads 1
+	@build/bin/sdgen-bench
 	@$(VENV_PYTHON) bench/compare.py $(if $(MODEL),--model '$(MODEL)')
 
 .PHONY: clean

@@ -552,12 +552,12 @@ static struct options parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct bench bench = {.options = parse(argc, argv)};
-    int fmas, nops;
-    bench.fma.function = find_probe("probe_fma_f32_avx2", &fmas);
+    int flops, nops;
+    bench.fma.function = find_probe("probe_fma_f32_avx2", &flops);
     bench.nop.function = find_probe("probe_nop_avx2", &nops);
-    bench.fma.rounds = (size_t)(2000000 / fmas);
+    bench.fma.rounds = (size_t)(32000000 / flops);
     bench.nop.rounds = (size_t)(1000000 / nops);
-    bench.fma_flops = 16.0 * fmas * (double)bench.fma.rounds * bench.options.threads; /* 8 lanes, 2 operations each */
+    bench.fma_flops = flops * (double)bench.fma.rounds * bench.options.threads;
     bench.nops = (double)nops * (double)bench.nop.rounds * bench.options.threads;
     bench.team = team_start(bench.options.threads);
     if (!bench.team) {

@@ -43,7 +43,7 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
-#define SDGEN_PROBE_KERNEL(what, instructions, flops, level, symbol) ROW("probe", "", 0, 0, instructions, level, symbol)
+#define SDGEN_PROBE_KERNEL(what, instructions, flops, level, symbol) ROW("probe", "", 0, 0, (flops) ? (flops) : (instructions), level, symbol)
 #include "kernels.inc"
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
@@ -151,11 +151,11 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
 
 struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *processor)
 {
-    /* A panel of B, 16 columns, stays in L1 while panels of A, 6 rows, pass through it: in seven eighths of L1. No more than 320
+    /* A panel of B, 16 columns, stays in L1 while panels of A, 6 rows, pass through it: in seven eighths of L1. No more than 256
      * rows however large L1 is: a longer chain of sums is less exact, and C is updated seldom enough. */
     const int64_t number = sizeof(float);
     int64_t kc = (int64_t)processor->l1 * 7 / 8 / (number * (6 + 16)) / 8 * 8;
-    kc = clamp(kc, 64, 320);
+    kc = clamp(kc, 64, 256);
     /* In L2, a quarter for A's rows and a half for the B that a thread packs. */
     int64_t mc = (int64_t)processor->l2 / 4 / (kc * number);
     int64_t nc = (int64_t)processor->l2 / 2 / (kc * number);

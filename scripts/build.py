@@ -48,6 +48,7 @@ TARGETS = {
     "baseline": Target("upstream", "baseline", {}, "sd-cli", "bin/sd-cli"),
     "baseline-llamafile": Target("upstream", "baseline-llamafile", {"GGML_LLAMAFILE": "ON"}, "sd-cli", "bin/sd-cli"),
     "native": Target("runtime", "native", SDGEN_OPTIONS, "all", "."),
+    "sdgen-bench": Target("runtime", "native", SDGEN_OPTIONS, "sdgen-bench", "bench/sdgen-bench", "bin/sdgen-bench"),
 }
 
 

@@ -1,13 +1,12 @@
 """Kernels and operations of the built library, called on an emulated processor.
 
-The library's image and every array have the same addresses there as in this process, so that the tests, the structures and the
-table of kernels are those of the native runs."""
+The library's image and every array have the same addresses there as in this process, so that the tests, the structures
+and the table of kernels are those of the native runs."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import Structure, c_int, c_size_t, c_void_p
 from typing import Any
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 
 from tests import sdgen_native as native
 from tests.emulator.image import Image, load
-from tests.emulator.machine import Outcome
+from tests.emulator.machine import BARRIER
 from tests.emulator.process import Emulator
 from tests.emulator.toolchain import BUILD, HERE, freestanding
-from tests.guarded import Broken, Fault, Flush, Guards, release
+from tests.guarded import Broken, Fault, Flush, Guards, bytes_at, release
 
 # Anywhere that neither this process nor the library is.
 STUBS = 0x1000_0000_0000
@@ -63,37 +62,34 @@ class EmulatedGuards(Guards):
         self.emulator = emulator
 
     def call(self, what: str, function: int, *arguments: int) -> None:
-        outcome = self.execute(function, *arguments)
+        self.team(what, function, [arguments])
+
+    def team(self, what: str, function: int, threads: Sequence[Sequence[int]], slow: int = -1) -> None:
+        """Calls the function as so many threads, each with its arguments. The thread `slow` (-1: none) runs only while
+        no other can."""
+        memory = [(block.region, bytes_at(block.region, block.region_size)) for block in self.blocks]
+        before = [(region, values.tobytes()) for region, values in memory]
+        outcome = self.emulator.call(function, threads, slow, before)
         what = f"{what} on {self.emulator.model}"
         if outcome.fault:
             address = outcome.fault.address
             raise Fault(f"{what}: {outcome.fault.describe(None if address is None else self.place(address))}")
+        for (_, values), after in zip(memory, outcome.blocks, strict=True):
+            values[:] = np.frombuffer(after, np.uint8)
         if outcome.broken:
             raise Broken(f"{what}: not restored or not kept: {', '.join(outcome.broken)}")
         self.check(what)
 
-    def execute(self, function: int, *arguments: int) -> Outcome:
-        """Calls the function with the arrays as they are, and takes them back as it left them."""
-        blocks = [(block.region, self._memory(block.region, block.region_size)) for block in self.blocks]
-        outcome = self.emulator.call(function, arguments, [(region, memory.tobytes()) for region, memory in blocks])
-        for (_, memory), after in zip(blocks, outcome.blocks, strict=False):
-            memory[:] = np.frombuffer(after, np.uint8)
-        return outcome
-
-    @staticmethod
-    def _memory(address: int, size: int) -> NDArray[np.uint8]:
-        return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
-
     def operate(
         self, what: str, function: int, plan: Structure, op: Structure, work: NDArray[Any], threads: int, slow: int
     ) -> None:
-        assert threads == 1, "an emulated processor runs one thread"
-        team = Team(0, 1, work.ctypes.data, work.nbytes, None, None)
-        structures = [
-            self.copy(name, np.frombuffer(bytes(structure), np.uint8))
-            for name, structure in (("plan", plan), ("op", op), ("team", team))
-        ]
-        self.call(what, function, *(structure.ctypes.data for structure in structures))
+        barrier = None if threads == 1 else BARRIER
+        teams = [Team(ith, threads, work.ctypes.data, work.nbytes, barrier, None) for ith in range(threads)]
+        plan_address, op_address, *team_addresses = (
+            self.copy(type(structure).__name__, np.frombuffer(bytes(structure), np.uint8)).ctypes.data
+            for structure in (plan, op, *teams)
+        )
+        self.team(what, function, [(plan_address, op_address, team) for team in team_addresses], slow)
 
 
 @contextmanager

@@ -53,7 +53,8 @@ class _Block:
     view: NDArray[Any]
 
 
-def _bytes_at(address: int, size: int) -> NDArray[np.uint8]:
+def bytes_at(address: int, size: int) -> NDArray[np.uint8]:
+    """Memory of this process as an array."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
@@ -77,7 +78,7 @@ class Guards:
         region = free.pop() if free else native.test_map(region_size)
         assert region, f"no memory for {name}"
         offset = shift if self.flush is Flush.START else region_size - size - shift
-        memory = _bytes_at(region, region_size)
+        memory = bytes_at(region, region_size)
         memory[:] = FILL
         first = offset - sum(r for r in reach if r < 0)
         view: NDArray[Any] = np.ndarray(shape, dtype, memory, first if size else 0, strides)
@@ -116,7 +117,7 @@ class Guards:
         for block in self.blocks:
             values = block.view.copy()
             block.view.view(np.dtype((np.void, block.view.itemsize)))[...] = bytes([FILL] * block.view.itemsize)
-            memory = _bytes_at(block.region, block.region_size)
+            memory = bytes_at(block.region, block.region_size)
             written = np.flatnonzero(memory != FILL)
             block.view[...] = values
             if written.size:

@@ -21,14 +21,14 @@ KERNELS = [(1, 1), (3, 3), (5, 5), (7, 7), (1, 3), (3, 1), (2, 2)]
 
 
 @every_tile
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
-def test_strides_paddings_dilations(tile: Tile, kernel: tuple[int, int], rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("taps", KERNELS, ids=str)
+def test_strides_paddings_dilations(tile: Tile, taps: tuple[int, int], rng: np.random.Generator) -> None:
     size = (23, 19)
     settings = product(((1, 1), (2, 2), (3, 1), (1, 2)), ((0, 0), (1, 1), (3, 2), (0, 3)), ((1, 1), (2, 1), (3, 3)))
     for index, (stride, pad, dilation) in enumerate(settings):
-        if any(size[i] + 2 * pad[i] <= dilation[i] * (kernel[i] - 1) for i in range(2)):
+        if any(size[i] + 2 * pad[i] <= dilation[i] * (taps[i] - 1) for i in range(2)):
             continue
-        case = Conv2d(3, 7, size, kernel, stride, pad, dilation, w_type=Type(index % 3))
+        case = Conv2d(3, 7, size, taps, stride, pad, dilation, w_type=Type(index % 3))
         case.verify(rng, Run(tile, list(Flush)[index % 2], blocking=SMALL_BLOCKS if index % 3 else None))
 
 

@@ -1,9 +1,10 @@
-"""Every generated kernel, each of its tails, and whole operations, on an emulated processor that has just their level."""
+"""Every generated kernel with each of its tails, and whole operations, on processors emulated with just their level."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -154,9 +155,16 @@ def test_conv2d(tile: Tile, flush: Flush, rng: np.random.Generator, processors: 
 
 
 @pytest.mark.parametrize("op", [MATMULS[-1], MATMULS[-4], CONV2DS[0], CONV2DS[8]], ids=repr)
-def test_levels_agree(op: Matmul | Conv2d, rng: np.random.Generator, processors: Processors) -> None:
-    """Each element is one chain of multiply-adds for each kc of the depth, whatever the tile: the same bits everywhere."""
+def test_levels_and_threads_agree(op: Matmul | Conv2d, rng: np.random.Generator, processors: Processors) -> None:
+    """Each element is one chain of multiply-adds for each kc of the depth, whatever the tile and however many threads
+    there are: the same bits."""
     data = op.data(rng)
-    first, *others = (op.compute(data, run_of(tile, processors, Flush.END)) for tile in tiles())
-    for tile, other in zip(tiles()[1:], others, strict=True):
-        assert not first_difference(first, other), f"{tile}: {first_difference(first, other)}"
+    runs = [
+        replace(run_of(tile, processors, Flush.END), threads=threads, slow=slow)
+        for tile in tiles()
+        for threads, slow in ((1, -1), (2, -1), (3, 0), (4, 3))
+    ]
+    first = op.compute(data, runs[0])
+    for run in runs[1:]:
+        difference = first_difference(first, op.compute(data, run))
+        assert not difference, f"{run}: {difference}"

@@ -198,7 +198,13 @@ def test_pack_of_every_element(kernel: native.Kernel) -> None:
 
 
 def check_pack_patches(
-    kernel: native.Kernel, arrays: Guards, rng: np.random.Generator, channels: int, gap: int, dst_gap: int, thorough: bool
+    kernel: native.Kernel,
+    arrays: Guards,
+    rng: np.random.Generator,
+    channels: int,
+    gap: int,
+    dst_gap: int,
+    thorough: bool,
 ) -> None:
     """Each lane is taken from the first segment of its group, from the second, or is 0. In images the lanes of a
     segment are side by side; a kernel that is right for any lanes is simpler to be sure of (thorough)."""

@@ -77,7 +77,7 @@ struct sdgen_kernel_row {
     const char *operation; /* gemm, pack, pack_patches, probe */
     const char *type;      /* f32, f16, bf16: of what it reads */
     int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
-    int per_round;         /* probe: instructions it measures in a round; else 0 */
+    int per_round;         /* probe: floating-point operations in a round, or instructions where it makes none; else 0 */
     enum sdgen_level level;
     void (*function)(void);
 };
@@ -90,7 +90,7 @@ SDGEN_API const struct sdgen_kernels *sdgen_kernels(enum sdgen_level level); /* 
 /* Sizes of blocks; made by sdgen_blocking, or by hand in a test: any positive values give the same result but for kc, which
  * sets the order of the sums. */
 struct sdgen_blocking {
-    int64_t kc;           /* length of a chain of sums before it is added to C */
+    int64_t kc;           /* longest chain of sums before it is added to C */
     int64_t mc;           /* rows of packed A that are kept in L2 */
     int64_t nc;           /* columns of packed B that a thread packs at a time */
     int64_t packed_bytes; /* most bytes of A packed at a time, shared by all threads */

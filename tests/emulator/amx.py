@@ -1,8 +1,8 @@
 """AMX: tiles, their configuration and their instructions.
 
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the instructions' "Operation" sections and
-"Intel AMX instruction exceptions"; volume 1, chapter 18; TDPFP16PS: Intel Architecture Instruction Set Extensions
-Programming Reference. Names of variables are the manual's where there are any."""
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the instructions' "Operation" sections
+and "Intel AMX Instruction Exceptions"; volume 1, "Programming with Intel AMX". Of TDPFP16PS: Intel Architecture
+Instruction Set Extensions Programming Reference. Names of variables are the manual's where there are any."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Tiles:
             self._multiply(instruction)
 
     def _configure(self, config: bytes) -> None:
-        """LDTILECFG: bytes 0 palette, 1 start_row, 16 to 31 colsb as 8 words, 48 to 55 rows; the others are reserved."""
+        """LDTILECFG: byte 0 palette, 1 start_row, 16 to 31 colsb as 8 words, 48 to 55 rows; others are reserved."""
 
         def reject(reason: str) -> None:
             raise TrapError(Vector.PROTECTION, f"LDTILECFG: {reason}")

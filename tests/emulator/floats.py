@@ -1,5 +1,5 @@
-"""Multiply-adds in single precision as AMX and AVX10.2 make them: rounded once to nearest even, denormal inputs taken as
-zero, denormal results flushed to zero, MXCSR neither read nor written.
+"""Multiply-adds in single precision as AMX and AVX10.2 make them: rounded once to nearest even, denormal inputs taken
+as zero, denormal results flushed to zero, MXCSR neither read nor written.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS and TDPFP16PS ("FP32 FMA with
 DAZ=FTZ=1, RNE rounding"). Which of several NaNs comes out is not modelled: it is the default one."""
@@ -38,9 +38,9 @@ def fused(a: Any, b: Any, c: Any) -> F32:
     """a * b + c, rounded once, for products of at most 24 bits."""
     a, b, c = (_daz(np.asarray(values, np.float32)).astype(np.float64) for values in (a, b, c))
     with np.errstate(all="ignore"):
-        # The product is exact in double precision. So is the sum where it matters: the smaller addend has at most 24 bits, so
-        # if it reaches the place where single precision rounds, it ends within the 53 bits of the sum; if it does not, the
-        # sum is on the same side of that place however it is rounded.
+        # The product is exact in double precision. So is the sum where it matters: the smaller addend has at most 24
+        # bits, so if it reaches the place where single precision rounds, it ends within the 53 bits of the sum; if it
+        # does not, the sum is on the same side of that place however it is rounded.
         total = a * b + c
         result = total.astype(np.float32)
     result = np.where(np.abs(total) < _TINY, np.copysign(np.float32(0), result), result)

@@ -16,8 +16,8 @@ from elftools.elf.sections import SymbolTableSection
 
 PAGE = 4096
 
-# Names of imports that nobody defines stand at addresses from here on, where no memory is, 16 bytes each.
-ABSENT = 0xFFFF_9000_0000_0000
+# Imports that nobody defines stand at addresses from here on, where no memory is.
+ABSENT, ABSENT_SIZE = 0xFFFF_9000_0000_0000, 16
 
 # System V ABI, AMD64 supplement, "Relocation Types".
 _R_64, _R_GLOB_DAT, _R_JUMP_SLOT, _R_RELATIVE = 1, 6, 7, 8
@@ -53,11 +53,10 @@ class Image:
     def place(self, address: int) -> str | None:
         """`symbol+0x12` for an address in this image, or one that stands for a missing import."""
         inside = any(segment.address <= address < segment.address + len(segment.data) for segment in self.segments)
-        index = bisect_right(self._sorted, (address, "\U0010ffff")) - 1
-        if not inside and not (index >= 0 and ABSENT <= self._sorted[index][0] and address - self._sorted[index][0] < 16):
-            return None
+        index = bisect_right(self._sorted, address, key=lambda symbol: symbol[0]) - 1
         start, name = self._sorted[index] if index >= 0 else (self.segments[0].address, self.name)
-        return f"{name}+{address - start:#x}"
+        absent = start >= ABSENT and address - start < ABSENT_SIZE
+        return f"{name}+{address - start:#x}" if inside or absent else None
 
 
 def load(path: Path, base: int, imports: Mapping[str, int] | None = None) -> Image:
@@ -87,7 +86,8 @@ def _load(name: str, elf: Any, base: int, imports: Mapping[str, int]) -> Image:
     for section in elf.iter_sections():
         if isinstance(section, SymbolTableSection):
             for symbol in section.iter_symbols():
-                if symbol.name and symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["type"] in ("STT_FUNC", "STT_OBJECT", "STT_NOTYPE"):
+                kind, defined = symbol["st_info"]["type"], symbol["st_shndx"] != "SHN_UNDEF"
+                if symbol.name and defined and kind in ("STT_FUNC", "STT_OBJECT", "STT_NOTYPE"):
                     symbols[symbol.name] = base + symbol["st_value"]
     for section in elf.iter_sections():
         if isinstance(section, RelocationSection) and section["sh_flags"] & 2:  # SHF_ALLOC: the loader's
@@ -122,5 +122,5 @@ def _value(
         if symbol["st_info"]["bind"] == "STB_WEAK":
             return 0
         # A call ends in a fault that names it.
-        symbols.setdefault(symbol.name, ABSENT + 16 * len(symbols))
+        symbols.setdefault(symbol.name, ABSENT + ABSENT_SIZE * len(symbols))
     return symbols[symbol.name] + addend

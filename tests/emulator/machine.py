@@ -1,8 +1,8 @@
 """One emulated processor with its memory: loads images, calls functions in them, and tells how that ended.
 
-The processor runs in long mode with an interrupt descriptor table whose 32 handlers are a HLT each, on a stack of their own,
-so that every exception ends up here with its exact address. Nothing else is in its memory but the images, a stack and what
-the call brings along."""
+The processor runs in long mode with an interrupt descriptor table whose 32 handlers are a HLT each, on a stack of their
+own, so that every exception ends up here with its exact address. Nothing else is in its memory but the images, a stack
+and what the call brings along."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from tests.emulator.traps import PageFaultError, TrapError, Vector
 
 # Where the machine's own things are: the upper half, where no program has anything.
 _SYSTEM = 0xFFFF_8000_0000_0000
-_HANDLERS, _RETURN, _ENTRY, _SAVE_MASKS = (_SYSTEM + offset for offset in (0, 0x400, 0x500, 0x600))
+_HANDLERS, _RETURN, _ENTRY, _SAVE_MASKS, BARRIER = (_SYSTEM + offset for offset in (0, 0x400, 0x500, 0x600, 0x700))
 _IDT, _GDT, _TSS = (_SYSTEM + PAGE + offset for offset in (0, 0x800, 0xA00))
 _SCRATCH = _SYSTEM + 2 * PAGE
 _HANDLER_STACK = _SYSTEM + 4 * PAGE  # its end
-_STACK, _STACK_SIZE = _SYSTEM + 0x100 * PAGE, 16 * PAGE
+_STACKS, _STACK_STEP, _STACK_SIZE = _SYSTEM + 0x100 * PAGE, 0x100 * PAGE, 16 * PAGE
 
+MOST_THREADS = 4
 _VECTORS = 32
 _ERROR_CODE = {8, 10, 11, 12, 13, 14, 17, 21}  # of these the processor pushes one
 _CODE, _DATA, _TASK = 0x08, 0x10, 0x18  # selectors
-_HLT = b"\xf4"
+_HLT, _RET = b"\xf4", b"\xc3"
+_NEAR_CALLS = (12, 13)  # what Bochs tells its hook of branches: direct, indirect
 
 # As tests/native/trampoline.S does: registers that a function must keep hold patterns, others garbage.
-_CANARY, _CANARY_BYTES = 0x5CA1AB1E0DDBA115, 128
+_CANARY_BYTES = 128
+_CANARY = 0x5CA1AB1E0DDBA115.to_bytes(8, "little") * (_CANARY_BYTES // 8)
 _GARBAGE = 0xBAADF00DBAADF00D
 _KEPT = {
     "rbx": 0xB1B1B1B1DEADBEE1,
@@ -73,13 +76,23 @@ class Fault:
         return f"{what}, by `{self.instruction}` at {self.place}"
 
 
+@dataclass
+class _Thread:
+    """One of the calls that run by turns. `top` is the stack pointer that it must end with."""
+
+    state: Any
+    top: int
+    tiles: amx.Tiles
+    broken: list[str] | None = None  # None until it has returned
+    waits: bool = False
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended: a fault; or what was not kept, the value of rax and the blocks' bytes afterwards."""
+    """How a call ended: a fault; or what was not kept, and the blocks' bytes afterwards."""
 
     fault: Fault | None
     broken: tuple[str, ...]
-    rax: int
     blocks: list[bytes]
 
 
@@ -93,10 +106,14 @@ class Machine:
         self._session.missing_page_handler = lambda address: None
         self._hook = self._bochs.Hook()
         self._hook.hlt = lambda session, cpu: session.stop()
+        self._slicing_hook = self._bochs.Hook()
+        self._slicing_hook.hlt = self._hook.hlt
+        self._slicing_hook.ucnear_branch = self._stop_at_call
         self._memory = Memory(memory.page_insert)
         self._images: list[Image] = []
         self._tiles = amx.Tiles()
         self._state: Any = None
+        self._hooks: list[Any] = []
         self._place_system()
 
     def _place_system(self) -> None:
@@ -105,12 +122,15 @@ class Machine:
             code[16 * vector : 16 * vector + 1] = _HLT
         code[_RETURN - _SYSTEM : _RETURN - _SYSTEM + 1] = _HLT
         # Mask registers can be reached by code only: all ones before a call, and written to [rax].
-        fill = b"".join(bytes([0xC5, 0x84 | (~k & 15) << 3, 0x46, 0xC0 | k << 3 | k]) for k in range(8))  # kxnorw k, k, k
-        save = b"".join(bytes([0xC5, 0xF8, 0x91, 0x40 | k << 3, 2 * k]) for k in range(8))  # kmovw [rax + 2 k], k
+        # kxnorw k, k, k
+        fill = b"".join(bytes([0xC5, 0x84 | (~k & 15) << 3, 0x46, 0xC0 | k << 3 | k]) for k in range(8))
+        # kmovw [rax + 2 k], k
+        save = b"".join(bytes([0xC5, 0xF8, 0x91, 0x40 | k << 3, 2 * k]) for k in range(8))
         jump = b"\x41\xff\xe3"  # jmp r11
         for address, instructions in (
             (_ENTRY, (fill if self._model.avx512 else b"") + jump),
             (_SAVE_MASKS, save + _HLT),
+            (BARRIER, _HLT + _RET),
         ):
             code[address - _SYSTEM : address - _SYSTEM + len(instructions)] = instructions
 
@@ -127,7 +147,8 @@ class Machine:
         self._memory.place(_IDT, bytes(data), True, False)
         self._memory.place(_SCRATCH, bytes(PAGE), True, False)
         self._memory.place(_HANDLER_STACK - PAGE, bytes(PAGE), True, False)
-        self._memory.place(_STACK, bytes(_STACK_SIZE), True, False)
+        for thread in range(MOST_THREADS):
+            self._memory.place(_STACKS + thread * _STACK_STEP, bytes(_STACK_SIZE), True, False)
 
     def load(self, image: Image) -> None:
         """Places an image; it stays."""
@@ -135,38 +156,76 @@ class Machine:
             self._memory.place(segment.address, segment.data, segment.writable, segment.executable)
         self._images.append(image)
 
-    def call(self, function: int, arguments: Sequence[int], blocks: Sequence[tuple[int, bytes]]) -> Outcome:
-        """Calls a function by the System V ABI with up to 6 integers, and with blocks of memory (address of a page, whole
-        pages) that are there during the call only."""
+    def call(
+        self, function: int, threads: Sequence[Sequence[int]], slow: int, blocks: Sequence[tuple[int, bytes]]
+    ) -> Outcome:
+        """Calls a function by the System V ABI as so many threads, up to MOST_THREADS, each with up to 6 integers.
+
+        Threads take turns at every call that they make themselves; the thread `slow` (-1: none) gets its turn when all
+        others wait at the function BARRIER or are done. Blocks of memory (address of a page, whole pages) are there
+        during the call only.
+        """
         mark = self._memory.mark()
         placed = []
         try:
             for address, data in blocks:
                 self._memory.place(address, data, True, False)
                 placed.append((address, len(data)))
-            fault, broken = self._run(function, arguments)
+            fault, broken = self._run([self._start(function, *thread) for thread in enumerate(threads)], slow)
             after = [] if fault else [self._memory.read(address, size) for address, size in placed]
-            return Outcome(fault, broken, self._state.rax, after)
+            return Outcome(fault, broken, after)
         finally:
             self._memory.release(mark, placed)
 
-    def _run(self, function: int, arguments: Sequence[int]) -> tuple[Fault | None, tuple[str, ...]]:
-        self._tiles = amx.Tiles()
-        top = _STACK + _STACK_SIZE - _CANARY_BYTES
-        canary = _CANARY.to_bytes(8, "little") * (_CANARY_BYTES // 8)
-        self._memory.write(top - 8, _RETURN.to_bytes(8, "little") + canary)
-        self._enter(function, arguments, top - 8)
-        while True:
-            self._session.run([self._hook])
-            self._state = self._session.cpu.state
-            stopped = self._state.rip - 1
-            if stopped == _RETURN:
-                return None, tuple(self._broken(top, canary))
-            fault = self._trap(Vector((stopped - _HANDLERS) // 16))
+    def _run(self, threads: list[_Thread], slow: int) -> tuple[Fault | None, tuple[str, ...]]:
+        self._hooks = [self._hook if len(threads) == 1 else self._slicing_hook]
+        turn = 0
+        while any(thread.broken is None for thread in threads):
+            ready = [n for n, thread in enumerate(threads) if thread.broken is None and not thread.waits]
+            if not ready:
+                if any(thread.broken is not None for thread in threads):
+                    return None, ("barrier",)
+                for thread in threads:
+                    thread.waits = False
+                continue
+            others = [n for n in ready if n != slow] or ready
+            turn += 1
+            fault = self._advance(threads[others[turn % len(others)]])
             if fault:
                 return fault, ()
+        return None, tuple(sorted({name for thread in threads for name in thread.broken or ()}))
 
-    def _enter(self, function: int, arguments: Sequence[int], rsp: int) -> None:
+    def _advance(self, thread: _Thread) -> Fault | None:
+        """Runs a thread until it returns, comes to the barrier, makes a call (of several) or faults."""
+        self._tiles = thread.tiles
+        self._session.cpu.state = thread.state
+        while True:
+            self._session.run(self._hooks)
+            self._state = thread.state = self._session.cpu.state
+            stopped = self._state.rip - 1
+            if stopped == _RETURN:
+                thread.broken = self._broken(thread.top)
+                return None
+            if stopped == BARRIER:
+                thread.waits = True
+                return None
+            if not _HANDLERS <= stopped < _HANDLERS + 16 * _VECTORS:
+                return None
+            fault = self._trap(Vector((stopped - _HANDLERS) // 16))
+            if fault:
+                return fault
+
+    def _stop_at_call(self, session: Any, cpu: int, what: int, source: int, target: int) -> None:
+        # Where a function begins, nothing is in the mask registers, which `State` does not hold.
+        if what in _NEAR_CALLS:
+            session.stop()
+
+    def _start(self, function: int, number: int, arguments: Sequence[int]) -> _Thread:
+        top = _STACKS + number * _STACK_STEP + _STACK_SIZE - _CANARY_BYTES
+        self._memory.write(top - 8, _RETURN.to_bytes(8, "little") + _CANARY)
+        return _Thread(self._initial(function, arguments, top - 8), top, amx.Tiles())
+
+    def _initial(self, function: int, arguments: Sequence[int], rsp: int) -> Any:
         bochs = self._bochs
         state = bochs.State()
         # Long mode, system set up as an operating system does (Intel SDM, volume 3, chapters 2, 5 and 11).
@@ -207,15 +266,15 @@ class Machine:
             vector.q = [_ONES] * 2 + [_ONES if number >= 16 and self._model.avx512 else 0] * 6
             vectors.append(vector)
         state.zmm = vectors
-        self._session.cpu.state = state
+        return state
 
-    def _broken(self, top: int, canary: bytes) -> list[str]:
+    def _broken(self, top: int) -> list[str]:
         """What the function did not leave as the ABI asks; names as in tests/native/support.h."""
         state = self._state
         broken = [name for name, value in _KEPT.items() if getattr(state, name) != value]
         if state.rsp != top:
             broken.append("rsp")
-        if self._memory.read(top, len(canary)) != canary:
+        if self._memory.read(top, _CANARY_BYTES) != _CANARY:
             broken.append("stack_above")
         if state.rflags & _DIRECTION:
             broken.append("direction")

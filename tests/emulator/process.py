@@ -48,10 +48,15 @@ class Emulator:
         self._ask("load", image)
         self.images.append(image)
 
-    def call(self, function: int, arguments: Sequence[int] = (), blocks: Sequence[tuple[int, bytes]] = ()) -> Outcome:
-        """Calls a function by the System V ABI with up to 6 integers, and with blocks of memory (address of a page, whole
-        pages) that are there during the call only."""
-        outcome: Outcome = self._ask("call", function, tuple(arguments), tuple(blocks))
+    def call(
+        self,
+        function: int,
+        threads: Sequence[Sequence[int]] = ((),),
+        slow: int = -1,
+        blocks: Sequence[tuple[int, bytes]] = (),
+    ) -> Outcome:
+        """Calls a function by the System V ABI as so many threads: see `Machine.call`."""
+        outcome: Outcome = self._ask("call", function, tuple(map(tuple, threads)), slow, tuple(blocks))
         return outcome
 
     def _ask(self, method: str, *arguments: Any) -> Any:
@@ -79,7 +84,7 @@ class Emulator:
         """Ends the process."""
         self._pipe.close()
         try:
-            self._process.wait(5)
+            self._process.wait(1)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

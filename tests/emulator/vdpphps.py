@@ -2,9 +2,9 @@
 
     EVEX.{128,256,512}.NP.0F38.W0 52 /r  VDPPHPS dst{k1}{z}, src1, src2/m/m32bcst
 
-The encoding is that of VDPBF16PS but for the prefix (F3 there), so that decoders and assemblers that know that one do for
-both. Source: Intel Advanced Vector Extensions 10.2 Architecture Specification; operation, element by element of 32 bits, with
-the same rounding and denormal rules as VDPBF16PS (denormal half-precision inputs keep their values):
+The encoding is that of VDPBF16PS but for the prefix (F3 there), so that decoders and assemblers that know that one do
+for both. Source: Intel Advanced Vector Extensions 10.2 Architecture Specification. Each element of 32 bits, with the
+same rounding and denormal rules as VDPBF16PS, but half-precision denormals keep their values:
 
     dst += src1.fp16[2 i + 1] * src2.fp16[2 i + 1]
     dst += src1.fp16[2 i] * src2.fp16[2 i]

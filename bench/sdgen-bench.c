@@ -13,13 +13,14 @@
 #include "team.h"
 
 static const char usage[] =
-    "usage: sdgen-bench [--threads N] [--level NAME] [--filter TEXT] [--seconds S] [--format table|json]\n"
+    "usage: sdgen-bench [--threads N] [--level NAME] [--tile COLUMNS] [--filter TEXT] [--seconds S] [--format table|json]\n"
     "\n"
     "Times the kernels in L1 and the operations of SD 1.5 at 512 by 512, each in turn with a register-only loop of FMAs, and\n"
     "prints GFLOP/s, the share of that loop's rate, and the error against double precision. A wrong result is an error.\n"
     "\n"
     "  --threads N     threads (all processors by default)\n"
-    "  --level NAME    c or avx2 (the richest the processor has by default)\n"
+    "  --level NAME    c, avx2 or avx512 (the richest the processor has by default)\n"
+    "  --tile COLUMNS  the tile of so many columns (chosen by shape by default)\n"
     "  --filter TEXT   only rows whose name holds TEXT\n"
     "  --seconds S     time spent on a row (1 by default)\n"
     "  --format F      table (default) or json, in Google Benchmark's keys\n";
@@ -27,6 +28,7 @@ static const char usage[] =
 struct options {
     int threads;
     enum sdgen_level level;
+    int tile;
     const char *filter;
     double seconds;
     bool json;
@@ -371,7 +373,9 @@ static void bench_kernels(struct bench *bench)
 static struct operation operation_of(const struct bench *bench)
 {
     return (struct operation){
-        .plan = {.kernels = sdgen_kernels(bench->options.level), .blocking = sdgen_blocking(sdgen_processor())}};
+        .plan = {.kernels = sdgen_kernels(bench->options.level),
+                 .blocking = sdgen_blocking(sdgen_processor()),
+                 .tile_columns = bench->options.tile}};
 }
 
 static void bench_matmul(struct bench *bench, int64_t m, int64_t n, int64_t k)
@@ -497,6 +501,16 @@ static bool parse_level(const char *name, enum sdgen_level *level)
     return false;
 }
 
+static bool has_tile(enum sdgen_level level, int columns)
+{
+    for (size_t i = 0; i < sdgen_kernel_count(); i++) {
+        const struct sdgen_kernel_row *row = sdgen_kernel_row(i);
+        if (strcmp(row->operation, "gemm") == 0 && row->level == level && row->columns == columns)
+            return true;
+    }
+    return false;
+}
+
 static void fail(const char *option, const char *value, const char *allowed)
 {
     fprintf(stderr, "sdgen-bench: %s %s: %s\n", option, value, allowed);
@@ -506,12 +520,14 @@ static void fail(const char *option, const char *value, const char *allowed)
 static struct options parse(int argc, char **argv)
 {
     static const struct option names[] = {{"threads", required_argument, NULL, 't'}, {"level", required_argument, NULL, 'l'},
+                                          {"tile", required_argument, NULL, 'c'},
                                           {"filter", required_argument, NULL, 'f'},  {"seconds", required_argument, NULL, 's'},
                                           {"format", required_argument, NULL, 'o'},  {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     struct options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN), .seconds = 1};
     uint32_t features = sdgen_processor()->features;
     options.level = sdgen_select_level(features, SDGEN_FORM_ASSEMBLY, SDGEN_LEVEL_RICHEST);
+    const char *tile_text = NULL;
     int option;
     while ((option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
         char *end = NULL;
@@ -523,9 +539,15 @@ static struct options parse(int argc, char **argv)
             break;
         case 'l':
             if (!parse_level(optarg, &options.level))
-                fail("--level", optarg, "c and avx2 are allowed");
+                fail("--level", optarg, "c, avx2 and avx512 are allowed");
             if (options.level != SDGEN_LEVEL_C && sdgen_select_level(features, SDGEN_FORM_ASSEMBLY, options.level) != options.level)
                 fail("--level", optarg, "this processor does not have it");
+            break;
+        case 'c':
+            tile_text = optarg;
+            options.tile = (int)strtol(optarg, &end, 10);
+            if (*end || options.tile < 1)
+                fail("--tile", optarg, "a number of columns is allowed");
             break;
         case 'f': options.filter = optarg; break;
         case 's':
@@ -546,6 +568,8 @@ static struct options parse(int argc, char **argv)
         fputs(usage, stderr);
         exit(2);
     }
+    if (options.tile && !has_tile(options.level, options.tile))
+        fail("--tile", tile_text, "the level has no tile of so many columns");
     return options;
 }
 
@@ -553,7 +577,7 @@ int main(int argc, char **argv)
 {
     struct bench bench = {.options = parse(argc, argv)};
     int flops, nops;
-    bench.fma.function = find_probe("probe_fma_f32_avx2", &flops);
+    bench.fma.function = find_probe(bench.options.level == SDGEN_LEVEL_AVX512 ? "probe_fma_f32_avx512" : "probe_fma_f32_avx2", &flops);
     bench.nop.function = find_probe("probe_nop_avx2", &nops);
     bench.fma.rounds = (size_t)(32000000 / flops);
     bench.nop.rounds = (size_t)(1000000 / nops);

@@ -62,6 +62,8 @@ class Level:
 
 
 _AVX_STATE = 0b110  # XMM and YMM
+_AVX512_STATE = 0b1110_0000 | _AVX_STATE  # mask registers, upper halves of zmm0 to zmm15, all of zmm16 to zmm31
+_AMX_STATE = 0b11 << 17  # configuration of the tiles, their data
 
 EXTENSIONS = {
     extension.name: extension
@@ -84,6 +86,18 @@ EXTENSIONS = {
         Extension("AVX2", ("AVX",), (7, 0, "ebx", 5), "avx2", _AVX_STATE),
         Extension("BMI", (), (7, 0, "ebx", 3), "bmi1"),
         Extension("BMI2", ("BMI",), (7, 0, "ebx", 8), "bmi2"),
+        Extension("AVX-VNNI", ("AVX2",), (7, 1, "eax", 4), "avx_vnni", _AVX_STATE),
+        Extension("AVX512F", ("AVX2", "FMA3", "F16C"), (7, 0, "ebx", 16), "avx512f", _AVX512_STATE),
+        Extension("AVX512DQ", ("AVX512F",), (7, 0, "ebx", 17), "avx512dq", _AVX512_STATE),
+        Extension("AVX512BW", ("AVX512F",), (7, 0, "ebx", 30), "avx512bw", _AVX512_STATE),
+        Extension("AVX512VL", ("AVX512F",), (7, 0, "ebx", 31), "avx512vl", _AVX512_STATE),
+        Extension("AVX512VNNI", ("AVX512F",), (7, 0, "ecx", 11), "avx512_vnni", _AVX512_STATE),
+        Extension("AVX512BF16", ("AVX512BW",), (7, 1, "eax", 5), "avx512_bf16", _AVX512_STATE),
+        Extension("AVX512FP16", ("AVX512BW",), (7, 0, "edx", 23), "avx512_fp16", _AVX512_STATE),
+        Extension("AMX-TILE", (), (7, 0, "edx", 24), "amx_tile", _AMX_STATE),
+        Extension("AMX-BF16", ("AMX-TILE",), (7, 0, "edx", 22), "amx_bf16", _AMX_STATE),
+        Extension("AMX-INT8", ("AMX-TILE",), (7, 0, "edx", 25), "amx_int8", _AMX_STATE),
+        Extension("AMX-FP16", ("AMX-TILE",), (7, 1, "eax", 21), "amx_fp16", _AMX_STATE),
     )
 }
 
@@ -108,6 +122,15 @@ LEVELS = {
             vector_kind="ymm",
             lanes=8,
             vector_registers=16,
+        ),
+        # x86-64-v4 without AVX512CD, which no kernel needs
+        Level(
+            "avx512",
+            adds=("AVX512F", "AVX512VL", "AVX512BW", "AVX512DQ"),
+            implies="avx2",
+            vector_kind="zmm",
+            lanes=16,
+            vector_registers=32,
         ),
     )
 }

@@ -9,6 +9,9 @@
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -18,29 +21,80 @@
 #endif
 
 /* Intel SDM volume 2A, CPUID; volume 1, 13.3 (XCR0). */
-enum {
-    LEAF1_ECX_FMA = 1u << 12,
-    LEAF1_ECX_OSXSAVE = 1u << 27,
-    LEAF1_ECX_AVX = 1u << 28,
-    LEAF1_ECX_F16C = 1u << 29,
-    LEAF7_EBX_AVX2 = 1u << 5,
-    XCR0_SSE_AVX = 0x6,
+enum { LEAF1_ECX_OSXSAVE = 1u << 27 };
+#define XCR0_AVX UINT64_C(0x6)       /* XMM and YMM */
+#define XCR0_AVX512 UINT64_C(0xe6)   /* and masks, the upper halves of ZMM0 to 15, and ZMM16 to 31 */
+#define XCR0_TILES UINT64_C(0x60006) /* TILECFG and TILEDATA */
+
+/* A feature: where CPUID shows it, and what the system has to save for it. */
+static const struct feature {
+    const char *name;
+    uint32_t feature;
+    uint32_t needs; /* features above without which it is of no use */
+    size_t offset;  /* of its register in struct sdgen_cpuid */
+    unsigned bit;
+    uint32_t leaf;
+    uint64_t xcr0;
+} features[] = {
+#define IN(member) offsetof(struct sdgen_cpuid, member)
+    {"avx2", SDGEN_FEATURE_AVX2, 0, IN(leaf7_ebx), 5, 7, XCR0_AVX},
+    {"fma", SDGEN_FEATURE_FMA, 0, IN(leaf1_ecx), 12, 1, XCR0_AVX},
+    {"f16c", SDGEN_FEATURE_F16C, 0, IN(leaf1_ecx), 29, 1, XCR0_AVX},
+    {"avx_vnni", SDGEN_FEATURE_AVX_VNNI, SDGEN_FEATURE_AVX2, IN(leaf7_1_eax), 4, 7, XCR0_AVX},
+    {"avx512f", SDGEN_FEATURE_AVX512F, SDGEN_FEATURE_AVX2, IN(leaf7_ebx), 16, 7, XCR0_AVX512},
+    {"avx512dq", SDGEN_FEATURE_AVX512DQ, SDGEN_FEATURE_AVX512F, IN(leaf7_ebx), 17, 7, XCR0_AVX512},
+    {"avx512bw", SDGEN_FEATURE_AVX512BW, SDGEN_FEATURE_AVX512F, IN(leaf7_ebx), 30, 7, XCR0_AVX512},
+    {"avx512vl", SDGEN_FEATURE_AVX512VL, SDGEN_FEATURE_AVX512F, IN(leaf7_ebx), 31, 7, XCR0_AVX512},
+    {"avx512_vnni", SDGEN_FEATURE_AVX512_VNNI, SDGEN_FEATURE_AVX512F, IN(leaf7_ecx), 11, 7, XCR0_AVX512},
+    {"avx512_bf16", SDGEN_FEATURE_AVX512_BF16, SDGEN_FEATURE_AVX512F, IN(leaf7_1_eax), 5, 7, XCR0_AVX512},
+    {"avx512_fp16", SDGEN_FEATURE_AVX512_FP16, SDGEN_FEATURE_AVX512F, IN(leaf7_edx), 23, 7, XCR0_AVX512},
+    {"avx10_2", SDGEN_FEATURE_AVX10_2, SDGEN_FEATURE_AVX512F, IN(leaf7_1_edx), 19, 0x24, XCR0_AVX512},
+    {"amx_tile", SDGEN_FEATURE_AMX_TILE, 0, IN(leaf7_edx), 24, 7, XCR0_TILES},
+    {"amx_bf16", SDGEN_FEATURE_AMX_BF16, SDGEN_FEATURE_AMX_TILE, IN(leaf7_edx), 22, 7, XCR0_TILES},
+    {"amx_int8", SDGEN_FEATURE_AMX_INT8, SDGEN_FEATURE_AMX_TILE, IN(leaf7_edx), 25, 7, XCR0_TILES},
+    {"amx_fp16", SDGEN_FEATURE_AMX_FP16, SDGEN_FEATURE_AMX_TILE, IN(leaf7_1_eax), 21, 7, XCR0_TILES},
+#undef IN
 };
+enum { FEATURES = sizeof features / sizeof *features, LEAF1_ECX_AVX_BIT = 28 };
+
+const char *sdgen_feature_name(unsigned bit)
+{
+    for (size_t i = 0; i < FEATURES; i++)
+        if (bit < 32 && features[i].feature == 1u << bit)
+            return features[i].name;
+    return NULL;
+}
 
 uint32_t sdgen_features(const struct sdgen_cpuid *cpuid)
 {
-    uint32_t ecx = cpuid->leaf1_ecx;
-    if (cpuid->max_leaf < 1 || !(ecx & LEAF1_ECX_OSXSAVE) || !(ecx & LEAF1_ECX_AVX) ||
-        (cpuid->xcr0 & XCR0_SSE_AVX) != XCR0_SSE_AVX)
-        return 0; /* the system does not save the upper halves of the vector registers */
-    uint32_t features = 0;
-    if (ecx & LEAF1_ECX_FMA)
-        features |= SDGEN_FEATURE_FMA;
-    if (ecx & LEAF1_ECX_F16C)
-        features |= SDGEN_FEATURE_F16C;
-    if (cpuid->max_leaf >= 7 && (cpuid->leaf7_ebx & LEAF7_EBX_AVX2))
-        features |= SDGEN_FEATURE_AVX2;
-    return features;
+    /* All of them are VEX- or EVEX-encoded, or useless without what is. */
+    if (cpuid->max_leaf < 1 || !(cpuid->leaf1_ecx & LEAF1_ECX_OSXSAVE) || !(cpuid->leaf1_ecx >> LEAF1_ECX_AVX_BIT & 1))
+        return 0;
+    uint32_t found = 0;
+    for (size_t i = 0; i < FEATURES; i++) {
+        const struct feature *feature = &features[i];
+        uint32_t value;
+        memcpy(&value, (const char *)cpuid + feature->offset, sizeof value);
+        if (cpuid->max_leaf >= feature->leaf && (value >> feature->bit & 1) && (cpuid->xcr0 & feature->xcr0) == feature->xcr0 &&
+            (found & feature->needs) == feature->needs)
+            found |= feature->feature;
+    }
+    if ((cpuid->leaf24_ebx & 0xff) < 2) /* AVX10.1 is AVX-512 by another name */
+        found &= ~(uint32_t)SDGEN_FEATURE_AVX10_2;
+    if (!cpuid->tiles_permitted)
+        found &= ~(uint32_t)(SDGEN_FEATURE_AMX_TILE | SDGEN_FEATURE_AMX_BF16 | SDGEN_FEATURE_AMX_INT8 | SDGEN_FEATURE_AMX_FP16);
+    return found;
+}
+
+/* Linux gives a process the tiles' state only when asked for it ("Using XSTATE features in user space applications"). */
+static bool ask_for_tiles(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
 }
 
 static struct sdgen_cpuid read_cpuid(char name[static 49])
@@ -52,13 +106,24 @@ static struct sdgen_cpuid read_cpuid(char name[static 49])
     cpuid.max_leaf = (uint32_t)__get_cpuid_max(0, NULL);
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
         cpuid.leaf1_ecx = ecx;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         cpuid.leaf7_ebx = ebx;
+        cpuid.leaf7_ecx = ecx;
+        cpuid.leaf7_edx = edx;
+        if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
+            cpuid.leaf7_1_eax = eax;
+            cpuid.leaf7_1_edx = edx;
+        }
+    }
+    if (__get_cpuid_count(0x24, 0, &eax, &ebx, &ecx, &edx))
+        cpuid.leaf24_ebx = ebx;
     if (cpuid.leaf1_ecx & LEAF1_ECX_OSXSAVE) {
         uint32_t low, high;
         __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
         cpuid.xcr0 = (uint64_t)high << 32 | low;
     }
+    if ((cpuid.xcr0 & XCR0_TILES) == XCR0_TILES)
+        cpuid.tiles_permitted = ask_for_tiles();
     if ((uint32_t)__get_cpuid_max(0x80000000u, NULL) >= 0x80000004u) {
         for (unsigned leaf = 0; leaf < 3; leaf++) {
             unsigned r[4];

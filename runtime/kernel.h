@@ -57,6 +57,59 @@ struct sdgen_patches {
 typedef void sdgen_pack_patches_kernel(size_t channels, const struct sdgen_patches *patches, size_t channel_stride, float *dst,
                                        size_t dst_stride);
 
+/* ---- Winograd's F(m x m, 3 x 3) ----
+ *
+ * An output tile of m x m pixels is made of an input tile of t x t, t = m + 2: Y = A^T [(G g G^T) * (B^T d B)] A, the product in the
+ * middle element by element ("taps", t * t of them), summed over the input channels (Lavin and Gray 2016). Tiles are handled four
+ * at a time, neighbours in a row of tiles: a quad. A vector holds one or more quads, whose places in the image are independent.
+ * The matrices are in gen/winograd/matrices.py. */
+
+enum { SDGEN_WINOGRAD_QUADS = 4, SDGEN_WINOGRAD_LOADS = 8, SDGEN_WINOGRAD_TILE = 6 };
+
+/* The input transform of the tiles of one vector (`quads` of them: lanes / 4), channel after channel:
+ *
+ *   dst[tap][c][4 q + l] = (B^T d B)[tap],  d[i][j] = row i of quad q of channel c, at m l + j
+ *
+ * where row i begins at x[q] + i * row_stride + c * channel_stride, with 0 for what is masked away. Four neighbours are loaded at a
+ * time, at m l for l = 0 to 3 and, where t > 4, at m l + 4 (m = 4: that of l + 1, but for l = 3). Load s of a quad has its mask,
+ * and each row i has one. dst: taps of tap_stride bytes, channels of dst_channel_stride bytes (a panel of tiles, of which the
+ * vector is a part). Where `masked` is 0 all of a quad's loads are of real memory and the masks are not looked at. */
+struct sdgen_winograd_input {
+    const float *x[SDGEN_WINOGRAD_QUADS];
+    int64_t row_stride, channel_stride, channels;
+    float *dst;
+    int64_t tap_stride, dst_channel_stride;
+    int64_t masked;
+    int32_t load_mask[SDGEN_WINOGRAD_LOADS][SDGEN_WINOGRAD_QUADS][4]; /* 0 or -1; by load, quad, neighbour */
+    int32_t row_mask[SDGEN_WINOGRAD_TILE][SDGEN_WINOGRAD_QUADS][4];   /* 0 or -1, the same four times; by row, quad */
+};
+typedef void sdgen_winograd_input_kernel(const struct sdgen_winograd_input *input);
+
+/* The weight transform of 16 output channels:
+ *
+ *   dst[tap][c][o] = (G g G^T)[tap],  g[i][j] = src[9 c + 3 i + j][o],  o < 16
+ *
+ * src: [9 channels][16], as sdgen_pack_kernel packs it. dst: taps of tap_stride bytes, each [channels][16]. */
+typedef void sdgen_winograd_weights_kernel(size_t channels, const float *src, float *dst, size_t tap_stride);
+
+/* The output transform of the tiles of one vector, output channel after output channel:
+ *
+ *   y[i][m l + j] = (A^T M A)[i][j] * scale + bias[c],  M[tap] = src[tap][c][4 q + l]
+ *
+ * written to row i of quad q of channel c, which begins at y[q] + i * row_stride + c * channel_stride; only the rows below rows[q]
+ * and the pixels below columns[q] of it are written (0 to m and 0 to 4 m). src: taps of tap_stride bytes, channels of
+ * src_channel_stride bytes. */
+struct sdgen_winograd_output {
+    const float *src;
+    int64_t tap_stride, src_channel_stride, channels;
+    float *y[SDGEN_WINOGRAD_QUADS];
+    int64_t row_stride, channel_stride;
+    const float *bias; /* [channels] or NULL */
+    int32_t rows[SDGEN_WINOGRAD_QUADS], columns[SDGEN_WINOGRAD_QUADS];
+    float scale;
+};
+typedef void sdgen_winograd_output_kernel(const struct sdgen_winograd_output *output);
+
 /* Rounds of a register-only loop, for measuring the processor: each round makes as many instructions as the kernel's banner
  * says. */
 typedef void sdgen_probe_kernel(size_t rounds);

@@ -11,20 +11,39 @@
 
 #define LEVEL_c SDGEN_LEVEL_C
 #define LEVEL_avx2 SDGEN_LEVEL_AVX2
+#define LEVEL_avx512 SDGEN_LEVEL_AVX512
 #define TYPE_f32 SDGEN_F32
 #define TYPE_f16 SDGEN_F16
 #define TYPE_bf16 SDGEN_BF16
 
 enum { LEVELS = SDGEN_LEVEL_RICHEST + 1 };
 
+#define AVX2_FEATURES (SDGEN_FEATURE_AVX2 | SDGEN_FEATURE_FMA | SDGEN_FEATURE_F16C)
+
 static const struct {
     const char *name;
     uint32_t features; /* all of which it needs */
-    int columns;       /* of the tile taken by default */
 } levels[LEVELS] = {
-    [SDGEN_LEVEL_C] = {"c", 0, 16},
-    [SDGEN_LEVEL_AVX2] = {"avx2", SDGEN_FEATURE_AVX2 | SDGEN_FEATURE_FMA | SDGEN_FEATURE_F16C, 16},
+    [SDGEN_LEVEL_C] = {"c", 0},
+    [SDGEN_LEVEL_AVX2] = {"avx2", AVX2_FEATURES},
+    [SDGEN_LEVEL_AVX512] = {"avx512", AVX2_FEATURES | SDGEN_FEATURE_AVX512F | SDGEN_FEATURE_AVX512DQ | SDGEN_FEATURE_AVX512BW |
+                                          SDGEN_FEATURE_AVX512VL},
 };
+
+/* The tiles that are chosen from, with the rate each reaches where its rows and columns are all used, relative to the others of its
+ * level. */
+static const struct {
+    enum sdgen_level level;
+    int rows, columns, rate;
+} tiles[] = {
+    {SDGEN_LEVEL_C, 6, 16, 100},
+    {SDGEN_LEVEL_AVX2, 6, 16, 100},
+    /* Loads for each FMA: 0.67, 0.46 and 0.42. */
+    {SDGEN_LEVEL_AVX512, 6, 32, 94},
+    {SDGEN_LEVEL_AVX512, 8, 48, 99},
+    {SDGEN_LEVEL_AVX512, 6, 64, 100},
+};
+enum { TILES = sizeof tiles / sizeof *tiles };
 
 static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
@@ -66,7 +85,7 @@ const char *sdgen_level_name(enum sdgen_level level)
 
 const struct sdgen_kernels *sdgen_kernels(enum sdgen_level level)
 {
-    return (unsigned)level < LEVELS && tables[level].gemm[levels[level].columns / SDGEN_COLUMNS_STEP][1] ? &tables[level] : NULL;
+    return (unsigned)level < LEVELS && tables[level].pack_patches ? &tables[level] : NULL;
 }
 
 size_t sdgen_kernel_count(void)
@@ -91,17 +110,34 @@ enum sdgen_level sdgen_select_level(uint32_t features, enum sdgen_form form, enu
     return SDGEN_LEVEL_C;
 }
 
+/* A tile's rate, times the share of its work that is of use: panels beyond the last row or column are padding. */
+static int64_t useful_rate(int i, int64_t rows, int64_t columns)
+{
+    int64_t row_panels = (rows + tiles[i].rows - 1) / tiles[i].rows;
+    int64_t column_panels = (columns + tiles[i].columns - 1) / tiles[i].columns;
+    /* Rows are split evenly, so a panel takes as long as its own rows: but short ones feed the multipliers less well. */
+    int64_t panel_rows = (rows + row_panels - 1) / row_panels;
+    return (int64_t)tiles[i].rate * 1000 * columns / (column_panels * tiles[i].columns) * panel_rows / tiles[i].rows;
+}
+
 struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns)
 {
-    (void)rows;
-    (void)columns;
-    ptrdiff_t level = plan->kernels - tables;
-    struct sdgen_tile tile;
-    tile.columns = plan->tile_columns ? plan->tile_columns : levels[level].columns;
-    tile.gemm = plan->kernels->gemm[tile.columns / SDGEN_COLUMNS_STEP];
-    for (tile.rows = SDGEN_MOST_ROWS; tile.rows > 1 && !tile.gemm[tile.rows]; tile.rows--)
-        ;
-    return tile;
+    int best = -1;
+    int64_t best_rate = -1;
+    for (int i = 0; i < TILES; i++) {
+        if (plan->kernels != &tables[tiles[i].level] || (plan->tile_columns && plan->tile_columns != tiles[i].columns))
+            continue;
+        int64_t rate = useful_rate(i, rows, columns);
+        if (rate > best_rate) {
+            best = i;
+            best_rate = rate;
+        }
+    }
+    return (struct sdgen_tile){
+        .rows = tiles[best].rows,
+        .columns = tiles[best].columns,
+        .gemm = plan->kernels->gemm[tiles[best].columns / SDGEN_COLUMNS_STEP],
+    };
 }
 
 /* The index of the variable's value among the names; fallback where it is unset or empty; -1 and a message where it is none. */

@@ -21,7 +21,7 @@ from ctypes import (
     c_void_p,
 )
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,26 @@ class Form(IntEnum):
 class Level(IntEnum):
     C = 0
     AVX2 = 1
+    AVX512 = 2
 
 
-class Feature(IntEnum):
-    AVX2 = 1
-    FMA = 2
-    F16C = 4
+class Feature(IntFlag):
+    AVX2 = 1 << 0
+    FMA = 1 << 1
+    F16C = 1 << 2
+    AVX_VNNI = 1 << 3
+    AVX512F = 1 << 4
+    AVX512DQ = 1 << 5
+    AVX512BW = 1 << 6
+    AVX512VL = 1 << 7
+    AVX512_VNNI = 1 << 8
+    AVX512_BF16 = 1 << 9
+    AVX512_FP16 = 1 << 10
+    AVX10_2 = 1 << 11
+    AMX_TILE = 1 << 12
+    AMX_BF16 = 1 << 13
+    AMX_INT8 = 1 << 14
+    AMX_FP16 = 1 << 15
 
 
 class Type(IntEnum):
@@ -59,7 +73,18 @@ class Processor(Structure):
 
 
 class Cpuid(Structure):
-    _fields_ = [("max_leaf", c_uint32), ("leaf1_ecx", c_uint32), ("leaf7_ebx", c_uint32), ("xcr0", c_uint64)]
+    _fields_ = [
+        ("max_leaf", c_uint32),
+        ("leaf1_ecx", c_uint32),
+        ("leaf7_ebx", c_uint32),
+        ("leaf7_ecx", c_uint32),
+        ("leaf7_edx", c_uint32),
+        ("leaf7_1_eax", c_uint32),
+        ("leaf7_1_edx", c_uint32),
+        ("leaf24_ebx", c_uint32),
+        ("xcr0", c_uint64),
+        ("tiles_permitted", c_bool),
+    ]
 
 
 class Config(Structure):
@@ -196,6 +221,7 @@ def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> 
 
 
 _sdgen = _load("libsdgen.so")
+sdgen_feature_name = _function(_sdgen, "sdgen_feature_name", c_char_p, ctypes.c_uint)
 sdgen_features = _function(_sdgen, "sdgen_features", c_uint32, POINTER(Cpuid))
 sdgen_processor = _function(_sdgen, "sdgen_processor", POINTER(Processor))
 sdgen_level_name = _function(_sdgen, "sdgen_level_name", c_char_p, c_int)

@@ -6,13 +6,14 @@ Registers, labels, loops, constants, unwind information and the text of the `.S`
 
 from gen.dsl.assembler import Assembler, Label
 from gen.dsl.errors import DslError, LevelError, RegisterBudgetError
-from gen.dsl.kernel import Constant, Contract, Instruction, Kernel
+from gen.dsl.kernel import Constant, Contract, Instruction, Kernel, Loop
 from gen.dsl.operands import Memory, Register, at
-from gen.dsl.vectors import Avx2, VectorUnit, vector_unit
+from gen.dsl.vectors import Avx2, Avx512, VectorUnit, vector_unit
 
 __all__ = [
     "Assembler",
     "Avx2",
+    "Avx512",
     "Constant",
     "Contract",
     "DslError",
@@ -20,6 +21,7 @@ __all__ = [
     "Kernel",
     "Label",
     "LevelError",
+    "Loop",
     "Memory",
     "Register",
     "RegisterBudgetError",

@@ -12,9 +12,9 @@ from peachpy.x86_64.instructions import Instruction as PeachpyInstruction
 
 from gen.contract import Signature
 from gen.dsl.errors import DslError, LevelError
-from gen.dsl.kernel import Constant, Contract, Instruction, Kernel
+from gen.dsl.kernel import Constant, Contract, Instruction, Kernel, Loop
 from gen.dsl.operands import Memory, Operand, Register, to_peachpy
-from gen.dsl.registers import ARGUMENTS, CALLEE_SAVED, general_registers, vector_registers
+from gen.dsl.registers import ARGUMENTS, CALLEE_SAVED, RegisterFile, general_registers, mask_registers, vector_registers
 from gen.isa import Level
 from gen.spec import KernelSpec
 
@@ -48,11 +48,13 @@ class Assembler:
         self.level = level
         self._signature = signature
         self._items: list[Instruction | str | _Return] = []
+        self._loops: list[tuple[str, int, int]] = []  # role, range of the items
         self._labels: set[str] = set()
         self._placed: set[str] = set()
         self._constants: dict[tuple[int, ...], Constant] = {}
         self._general = general_registers(spec.name)
         self._vectors = vector_registers(spec.name, level.vector_kind, level.vector_registers)
+        self._masks = mask_registers(spec.name)
         self._arguments = {
             name: self._general.take(name, "argument", (register,))[0]
             for (_, name), register in zip(signature.parameters, ARGUMENTS, strict=False)
@@ -80,6 +82,14 @@ class Assembler:
         """Several vector registers for one purpose."""
         return self._vectors.allocate(name, why, count)
 
+    def mask(self, name: str, why: str) -> Register:
+        """A mask register (AVX-512)."""
+        return self._masks.allocate(name, why, 1)[0]
+
+    def masks(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        """Several mask registers for one purpose."""
+        return self._masks.allocate(name, why, count)
+
     def free_vectors(self) -> int:
         """How many vector registers are left."""
         return len(self._vectors.free)
@@ -87,7 +97,10 @@ class Assembler:
     def release(self, *registers: Register) -> None:
         """Gives registers back for other uses."""
         for register in registers:
-            (self._vectors if register.file == "vector" else self._general).release(register)
+            self._file(register).release(register)
+
+    def _file(self, register: Register) -> RegisterFile:
+        return {"general": self._general, "vector": self._vectors, "mask": self._masks}[register.file]
 
     # Instructions
 
@@ -122,13 +135,8 @@ class Assembler:
         return Instruction(text, bytes(instruction.encode()) if known else None, extensions)
 
     def _check_held(self, register: Register, where: str) -> None:
-        if register.file == "general":
-            held = self._general.is_live(register.as_kind("r64"))
-        elif register.file == "vector":
-            held = self._vectors.is_live(register.as_kind(self.level.vector_kind))
-        else:
-            return
-        if not held:
+        whole = {"general": "r64", "vector": self.level.vector_kind}.get(register.file, register.kind)
+        if not self._file(register).is_live(register.as_kind(whole)):
             raise DslError(f"{where}: {register} is used but not held")
 
     # Places and loops
@@ -150,13 +158,21 @@ class Assembler:
         self._items.append(f"{label}:")
 
     @contextmanager
-    def loop(self, role: str, counter: Register, align: int = 32) -> Iterator[None]:
-        """Repeats the block `counter` times, at least once; the counter ends as 0."""
+    def repeat(self, role: str, branch: str, align: int = 32) -> Iterator[None]:
+        """Repeats the block, at least once, as long as the branch at its end is taken."""
         top = self.label(role)
         self.place(top, align)
+        start = len(self._items)
         yield
-        self.SUB(counter, 1)
-        self.JNZ(top)
+        getattr(self, branch)(top)
+        self._loops.append((role, start, len(self._items)))
+
+    @contextmanager
+    def loop(self, role: str, counter: Register, align: int = 32) -> Iterator[None]:
+        """Repeats the block `counter` times, at least once; the counter ends as 0."""
+        with self.repeat(role, "JNZ", align):
+            yield
+            self.SUB(counter, 1)
 
     def ret(self) -> None:
         """Returns to the caller: registers restored, upper halves of the vector registers cleared."""
@@ -191,10 +207,16 @@ class Assembler:
             contract=contract,
             body=tuple(f"\t{item.text}" if isinstance(item, Instruction) else item for item in items),
             instructions=tuple(item for item in items if isinstance(item, Instruction)),
+            loops=tuple(self._inner_loops()),
             constants=tuple(self._constants.values()),
-            register_map=(*self._general.map, *self._vectors.map),
+            register_map=(*self._general.map, *self._vectors.map, *self._masks.map),
             source=source,
         )
+
+    def _inner_loops(self) -> Iterator[Loop]:
+        for role, start, end in self._loops:
+            if not any(start < other < end for _, other, _ in self._loops):
+                yield Loop(role, tuple(item for item in self._items[start:end] if isinstance(item, Instruction)))
 
     def _prologue(self, saved: list[Register]) -> Iterator[Instruction | str]:
         for register in saved:

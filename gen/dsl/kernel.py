@@ -45,6 +45,14 @@ class RegisterUse:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """A loop that holds no other: the role of its label, and its instructions in the order of the file."""
+
+    role: str
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A kernel ready to be written. `body` holds the lines of the function, `source` the Python file it comes from."""
 
@@ -53,6 +61,7 @@ class Kernel:
     contract: Contract
     body: tuple[str, ...]
     instructions: tuple[Instruction, ...]
+    loops: tuple[Loop, ...]
     constants: tuple[Constant, ...]
     register_map: tuple[RegisterUse, ...]
     source: str

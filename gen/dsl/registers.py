@@ -72,10 +72,10 @@ class RegisterFile:
 
     @staticmethod
     def _runs(registers: tuple[Register, ...]) -> list[str]:
-        """The registers as text; neighbours among the vector registers as `first-last`."""
+        """The registers as text; neighbours, but for general-purpose ones, as `first-last`."""
         runs: list[list[Register]] = []
         for register in registers:
-            if runs and register.file == "vector" and register.number == runs[-1][-1].number + 1:
+            if runs and register.file != "general" and register.number == runs[-1][-1].number + 1:
                 runs[-1].append(register)
             else:
                 runs.append([register])
@@ -90,3 +90,8 @@ def general_registers(kernel: str) -> RegisterFile:
 def vector_registers(kernel: str, kind: str, count: int) -> RegisterFile:
     """The vector registers of a level."""
     return RegisterFile(kernel, "vector", tuple(Register(kind, number) for number in range(count)))
+
+
+def mask_registers(kernel: str) -> RegisterFile:
+    """The mask registers; k0 stands for no mask in most places and is never handed out."""
+    return RegisterFile(kernel, "mask", tuple(Register("k", number) for number in range(1, 8)))

@@ -7,6 +7,8 @@ another instruction set is another unit and not another skeleton.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 
 from gen.dsl.assembler import Assembler
 from gen.dsl.errors import DslError
@@ -14,7 +16,10 @@ from gen.dsl.operands import Memory, Register
 
 
 class VectorUnit(ABC):
-    """Operations on vectors of `lanes` single-precision numbers."""
+    """Operations on vectors of `lanes` single-precision numbers.
+
+    What has the same name in AVX and AVX-512 is here.
+    """
 
     def __init__(self, assembler: Assembler) -> None:
         self.a = assembler
@@ -29,37 +34,59 @@ class VectorUnit(ABC):
     def zero(self, dst: Register) -> None:
         """dst = 0"""
 
-    @abstractmethod
     def load(self, dst: Register, src: Memory) -> None:
         """dst = src, aligned to nothing"""
+        self.a.VMOVUPS(dst, src)
 
-    @abstractmethod
     def store(self, dst: Memory, src: Register) -> None:
         """dst = src, aligned to nothing"""
+        self.a.VMOVUPS(dst, src)
 
-    @abstractmethod
     def broadcast(self, dst: Register, src: Memory) -> None:
         """dst[lane] = src for every lane"""
+        self.a.VBROADCASTSS(dst, src)
 
-    @abstractmethod
     def fma(self, acc: Register, x: Register, y: Register | Memory) -> None:
         """acc += x * y, rounded once"""
+        self.a.VFMADD231PS(acc, x, y)
 
-    @abstractmethod
     def add(self, dst: Register, x: Register, y: Register | Memory) -> None:
         """dst = x + y"""
+        self.a.VADDPS(dst, x, y)
 
-    @abstractmethod
     def multiply(self, dst: Register, x: Register, y: Register | Memory) -> None:
         """dst = x * y"""
+        self.a.VMULPS(dst, x, y)
+
+    # Masks: registers of whatever kind the instruction set has for them.
 
     @abstractmethod
     def tail_mask(self, name: str, count: Register, scratch: Register) -> Register:
         """A new mask of the lanes below `count`, any unsigned number; clobbers both registers."""
 
     @abstractmethod
+    def masks(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        """Registers for masks."""
+
+    @abstractmethod
+    def mask_from_words(self, mask: Register, src: Memory, lane: int, scratch: Register) -> None:
+        """mask = words of src, 8 of 0 or -1, for the lanes from `lane` on; the other lanes are not in the mask"""
+
+    @abstractmethod
+    def test_masks(self, masks: Sequence[Register], scratch: Register) -> None:
+        """Sets the zero flag where no lane is in any of the masks."""
+
+    @abstractmethod
+    def join_masks(self, mask: Register, other: Register) -> None:
+        """mask = the lanes of both"""
+
+    @abstractmethod
     def load_masked(self, dst: Register, mask: Register, src: Memory) -> None:
         """dst = src where the mask is set, else 0; other lanes are not read"""
+
+    @abstractmethod
+    def merge_masked(self, dst: Register, mask: Register, src: Memory, scratch: Register) -> None:
+        """dst = src where the mask is set, where dst is 0; other lanes stay and are not read"""
 
     @abstractmethod
     def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
@@ -73,24 +100,6 @@ class Avx2(VectorUnit):
         low = dst.as_kind("xmm")
         self.a.VXORPS(low, low, low)
 
-    def load(self, dst: Register, src: Memory) -> None:
-        self.a.VMOVUPS(dst, src)
-
-    def store(self, dst: Memory, src: Register) -> None:
-        self.a.VMOVUPS(dst, src)
-
-    def broadcast(self, dst: Register, src: Memory) -> None:
-        self.a.VBROADCASTSS(dst, src)
-
-    def fma(self, acc: Register, x: Register, y: Register | Memory) -> None:
-        self.a.VFMADD231PS(acc, x, y)
-
-    def add(self, dst: Register, x: Register, y: Register | Memory) -> None:
-        self.a.VADDPS(dst, x, y)
-
-    def multiply(self, dst: Register, x: Register, y: Register | Memory) -> None:
-        self.a.VMULPS(dst, x, y)
-
     def tail_mask(self, name: str, count: Register, scratch: Register) -> Register:
         # mask = table[lanes - min(count, lanes)...]; the table holds `lanes` words -1, then as many words 0
         table = self.a.constant("tail_masks", (0xFFFFFFFF,) * self.lanes + (0,) * self.lanes, self.bytes)
@@ -103,14 +112,81 @@ class Avx2(VectorUnit):
         self.a.VMOVUPS(mask, Memory(count, scratch, 4))
         return mask
 
+    def masks(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        return self.a.vectors(name, why, count)
+
+    def mask_from_words(self, mask: Register, src: Memory, lane: int, scratch: Register) -> None:
+        if lane:
+            raise DslError(f"{self.a.spec.name}: there is no lane {lane} for a mask of {self.lanes}")
+        self.load(mask, src)
+
+    def test_masks(self, masks: Sequence[Register], scratch: Register) -> None:
+        every = masks[0]
+        for mask in masks[1:]:
+            self.a.VORPS(scratch, every, mask)
+            every = scratch
+        self.a.VPTEST(every, every)
+
+    def join_masks(self, mask: Register, other: Register) -> None:
+        self.a.VORPS(mask, mask, other)
+
     def load_masked(self, dst: Register, mask: Register, src: Memory) -> None:
         self.a.VMASKMOVPS(dst, mask, src)
+
+    def merge_masked(self, dst: Register, mask: Register, src: Memory, scratch: Register) -> None:
+        self.load_masked(scratch, mask, src)
+        self.a.VORPS(dst, dst, scratch)
 
     def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
         self.a.VMASKMOVPS(dst, mask, src)
 
 
-_UNITS: dict[str, type[VectorUnit]] = {"avx2": Avx2}
+class Avx512(VectorUnit):
+    """AVX-512 F, VL, BW and DQ: zmm registers, masks in mask registers."""
+
+    def zero(self, dst: Register) -> None:
+        self.a.VPXORD(dst, dst, dst)
+
+    def tail_mask(self, name: str, count: Register, scratch: Register) -> Register:
+        # mask = 2^min(count, lanes) - 1
+        mask = self.a.mask(name, "lanes that exist")
+        self.a.MOV(scratch, self.lanes)
+        self.a.CMP(count, scratch)
+        self.a.CMOVA(count, scratch)
+        self.a.MOV(scratch, -1)
+        self.a.BZHI(scratch, scratch, count)
+        self.a.KMOVW(mask, scratch.as_kind("r32"))
+        return mask
+
+    def masks(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        return self.a.masks(name, why, count)
+
+    def mask_from_words(self, mask: Register, src: Memory, lane: int, scratch: Register) -> None:
+        words = scratch.as_kind("ymm")
+        self.a.VMOVUPS(words, src)
+        self.a.VPMOVD2M(mask, words)
+        if lane:
+            self.a.KSHIFTLW(mask, mask, lane)
+
+    def test_masks(self, masks: Sequence[Register], scratch: Register) -> None:
+        if len(masks) > 2:
+            raise DslError(f"{self.a.spec.name}: {len(masks)} masks are tested at once, two can be")
+        self.a.KORTESTW(masks[0], masks[-1])
+
+    def join_masks(self, mask: Register, other: Register) -> None:
+        self.a.KORW(mask, mask, other)
+
+    def load_masked(self, dst: Register, mask: Register, src: Memory) -> None:
+        self.a.VMOVUPS(dst.masked(mask, zeroing=True), src)
+
+    def merge_masked(self, dst: Register, mask: Register, src: Memory, scratch: Register) -> None:
+        self.a.VMOVUPS(dst.masked(mask), src)
+
+    def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
+        self.a.VMOVUPS(replace(dst, size=self.bytes).masked(mask), src)
+
+
+_UNITS: dict[str, type[VectorUnit]] = {"avx2": Avx2, "avx512": Avx512}
 
 
 def vector_unit(assembler: Assembler) -> VectorUnit:

@@ -237,7 +237,18 @@ def build(spec: KernelSpec) -> Kernel:
     return _Tile(spec, LEVELS[spec.level]).kernel()
 
 
-KERNELS = tuple(KernelSpec("gemm", ("f32",), (rows, 16), "avx2") for rows in range(1, 7))
+# (most rows, columns) of the tiles, every smaller number of rows is made as well.
+_TILES = {
+    "avx2": ((6, 16),),
+    "avx512": ((6, 32), (6, 64), (8, 48)),
+}
+
+KERNELS = tuple(
+    KernelSpec("gemm", ("f32",), (rows, columns), level)
+    for level, tiles in _TILES.items()
+    for most, columns in tiles
+    for rows in range(1, most + 1)
+)
 
 FAMILY = Family(
     macro="SDGEN_GEMM_KERNEL",

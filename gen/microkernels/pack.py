@@ -1,13 +1,16 @@
 """Packing of rows into a panel, a transposition, with conversion to single precision.
 
-Blocks of four elements of each row go through registers: a 4x4 transposition in each 128-bit lane, with rows 0 to 3 in
-the low lane and rows 4 to 7 in the high one. Panels wider than a vector are made one vector of rows after the other.
+A pass goes along eight rows; panels that are wider are made pass by pass. Elements go through registers in blocks of
+16 bytes of a row: a 4x4 transposition in each 128-bit lane, with rows 0 to 3 and rows 4 to 7 in lanes of their own. How
+a block is taken in and given out, and what happens at the ends of the rows, is another class for each instruction set.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from gen.contract import PACK
-from gen.dsl import Assembler, Contract, Kernel, Memory, Register, at, vector_unit
+from gen.dsl import Assembler, Contract, Kernel, Label, Memory, Register, at, vector_unit
 from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
@@ -15,10 +18,12 @@ from gen.spec import KernelSpec
 OPTIONS = {"align": 32}  # of the loop, bytes
 
 _ELEMENT_SIZE = {"f32": 4, "f16": 2, "bf16": 2}
-_BLOCK = 4  # elements of each row: what a 128-bit lane holds
+_PASS = 8  # rows of a pass, as many as there are registers for their addresses
+_LANE = 16  # bytes
+_BLOCK = 4  # rows or single-precision numbers that a 128-bit lane holds
 
 
-class _Panel:
+class _Panel(ABC):
     """One kernel in the making."""
 
     def __init__(self, spec: KernelSpec, level: Level) -> None:
@@ -27,7 +32,7 @@ class _Panel:
         (self.width,) = spec.tile
         self.a = a = Assembler(spec, level, PACK)
         self.v = vector_unit(a)
-        self.rows = min(self.width, self.v.lanes)  # of one pass
+        self.rows = min(self.width, _PASS)  # of one pass
         self.step = 4 * self.width  # bytes of the panel for one element of each row
 
         more = a.generals("row[i]", "ends of the rows of a pass, from its second on", self.rows - 1)
@@ -35,10 +40,74 @@ class _Panel:
         self.index = a.general("index", "place in the rows, in bytes before their ends")
         self.cursor = a.general("cursor", "place in the panel; the following row before that")
 
+    @abstractmethod
+    def prepare(self) -> None:
+        """What stays the same from pass to pass; src is the end of row 0."""
+
+    @abstractmethod
+    def transfer(self) -> None:
+        """All elements of a pass; row[i] are the ends of its rows, `rows` the number of those that exist."""
+
+    def follow(self, i: int, current: Register, following: Register) -> None:
+        """following = the end of row i + 1, or of row i where that is the last"""
+        a = self.a
+        a.LEA(self.cursor, at(current, index=a.argument("src_stride")))
+        a.MOV(following, current)
+        a.CMP(a.argument("rows"), i + 1)
+        a.CMOVA(following, self.cursor)
+
+    def one_pass(self) -> None:
+        """As many rows as a pass has, all of their elements."""
+        self.a.comment("row[i] = end of row min(i, rows - 1); mask[i] = i < rows")
+        for i in range(self.rows - 1):
+            self.follow(i, self.ends[i], self.ends[i + 1])
+        self.transfer()
+
+    def kernel(self) -> Kernel:
+        """The whole kernel."""
+        a, src, rows, dst = self.a, *(self.a.argument(name) for name in ("src", "rows", "dst"))
+        a.comment("src = end of row 0")
+        a.LEA(src, at(src, index=a.argument("k"), scale=self.size))
+        self.prepare()
+        if self.width == self.rows:
+            self.one_pass()
+        else:
+            passes = a.general("passes", "passes that are left")
+            a.MOV(passes.as_kind("r32"), self.width // self.rows)
+            with a.loop("pass", passes, align=1):
+                self.one_pass()
+                a.comment(f"rows = max(rows - {self.rows}, 0), from there on")
+                self.follow(self.rows - 1, self.ends[-1], src)
+                a.XOR(self.cursor.as_kind("r32"), self.cursor.as_kind("r32"))
+                a.SUB(rows, self.rows)
+                a.CMOVB(rows, self.cursor)
+                a.ADD(dst, 4 * self.rows)
+        a.ret()
+        return a.finish(
+            Contract(
+                formula=(f"dst[p][i] = i < rows ? float(src[i][p]) : 0,  p < k, i < {self.width}",),
+                extents=(
+                    f"src: `rows` rows of k elements ({self.type}), src_stride bytes apart, aligned to nothing;",
+                    f"1 <= rows <= {self.width}; src_stride may be negative or odd; k may be 0.",
+                    f"dst: [k][{self.width}] without gaps, aligned to 4 bytes. Nothing else is read or written.",
+                ),
+            ),
+            "gen/microkernels/pack.py",
+        )
+
+
+class _Overlapping(_Panel):
+    """AVX2: the last block of the rows overlaps the one before; rows shorter than a block go element by element.
+
+    Types of two bytes are converted as they are loaded, four elements of a row at a time.
+    """
+
+    def __init__(self, spec: KernelSpec, level: Level) -> None:
+        super().__init__(spec, level)
         # Up to four rows, an xmm register holds one element of each.
         self.wide = self.rows > _BLOCK
-        self.loaded = a.vectors("x", "four elements of rows i and i + 4", _BLOCK)
-        self.paired = a.vectors("y", "elements of rows i and i + 1 in turn", _BLOCK)
+        self.loaded = self.a.vectors("x", "four elements of rows i and i + 4", _BLOCK)
+        self.paired = self.a.vectors("y", "elements of rows i and i + 1 in turn", _BLOCK)
 
     def view(self, register: Register) -> Register:
         """A register by the width that is worked with."""
@@ -75,7 +144,7 @@ class _Panel:
             return
         if lanes >= _BLOCK:
             a.VMOVUPS(at(self.cursor, displacement), low)
-            displacement, lanes = displacement + 16, lanes - _BLOCK
+            displacement, lanes = displacement + _LANE, lanes - _BLOCK
             if lanes:
                 a.VEXTRACTF128(low, register, 1)
         if lanes >= 2:
@@ -133,23 +202,13 @@ class _Panel:
         a.VANDPS(x, x, mask)
         self.store_exactly(0, x)
 
-    def follow(self, i: int, current: Register, following: Register) -> None:
-        """following = the end of row i + 1, or of row i where that is the last"""
-        a = self.a
-        a.LEA(self.cursor, at(current, index=a.argument("src_stride")))
-        a.MOV(following, current)
-        a.CMP(a.argument("rows"), i + 1)
-        a.CMOVA(following, self.cursor)
+    def prepare(self) -> None:
+        pass
 
-    def one_pass(self) -> None:
-        """As many rows as a vector has lanes, all of their elements."""
-        a, k, rows = self.a, self.a.argument("k"), self.a.argument("rows")
+    def transfer(self) -> None:
+        a, k = self.a, self.a.argument("k")
         few, last, done = a.label("few"), a.label("last"), a.label("pass_done")
-
-        a.comment("row[i] = end of row min(i, rows - 1); mask[i] = i < rows")
-        for i in range(self.rows - 1):
-            self.follow(i, self.ends[i], self.ends[i + 1])
-        a.MOV(self.index, rows)
+        a.MOV(self.index, a.argument("rows"))
         mask = self.v.tail_mask("mask", self.index, self.cursor)
 
         a.MOV(self.cursor, a.argument("dst"))
@@ -161,13 +220,11 @@ class _Panel:
         a.JE(last)
 
         a.comment("dst[p][i] = float(row[i][p]), p from index to index + 3, while more than four are left")
-        again = a.label("block")
-        a.place(again, self.spec.option("align", OPTIONS["align"]))
-        self.block(mask, self.index, 0)
-        a.ADD(self.cursor, self.step * _BLOCK)
-        a.ADD(self.index, self.size * _BLOCK)
-        a.CMP(self.index, -self.size * _BLOCK)
-        a.JL(again)
+        with a.repeat("block", "JL", self.spec.option("align", OPTIONS["align"])):
+            self.block(mask, self.index, 0)
+            a.ADD(self.cursor, self.step * _BLOCK)
+            a.ADD(self.index, self.size * _BLOCK)
+            a.CMP(self.index, -self.size * _BLOCK)
 
         a.comment("the last four elements, those again that are done already")
         a.ADD(self.index, self.size * _BLOCK)
@@ -181,56 +238,261 @@ class _Panel:
         a.place(few)
         a.TEST(k, k)
         a.JZ(done)
-        one = a.label("element")
-        a.place(one)
-        self.single(mask)
-        a.ADD(self.cursor, self.step)
-        a.ADD(self.index, self.size)
-        a.JNZ(one)
+        with a.repeat("element", "JNZ", align=1):
+            self.single(mask)
+            a.ADD(self.cursor, self.step)
+            a.ADD(self.index, self.size)
         a.place(done)
 
-    def kernel(self) -> Kernel:
-        """The whole kernel."""
-        a, src, rows, dst = self.a, *(self.a.argument(name) for name in ("src", "rows", "dst"))
-        a.comment("src = end of row 0")
-        a.LEA(src, at(src, index=a.argument("k"), scale=self.size))
-        if self.width == self.rows:
-            self.one_pass()
+
+class _Masked(_Panel):
+    """AVX-512: whole blocks while the rows last, then masked lanes."""
+
+    block: int  # elements of a row that are taken in at a time
+
+    def __init__(self, spec: KernelSpec, level: Level) -> None:
+        super().__init__(spec, level)
+        self.left = self.a.mask("left", "elements of a row beyond whole blocks")
+
+    @abstractmethod
+    def begin_pass(self) -> None:
+        """What the pass needs; `cursor` is free."""
+
+    @abstractmethod
+    def whole(self) -> None:
+        """A block of each row, which ends at row[i] + index."""
+
+    @abstractmethod
+    def rest(self, done: Label) -> None:
+        """The elements that are left, which begin at row[i] + index; jumps to `done` at its end or goes there."""
+
+    def prepare(self) -> None:
+        a, bits = self.a, self.cursor
+        a.comment(f"left[e] = e < k mod {self.block}")
+        a.MOV(self.index, a.argument("k"))
+        a.AND(self.index, self.block - 1)
+        a.MOV(bits, -1)
+        a.BZHI(bits, bits, self.index)
+        a.KMOVD(self.left, bits.as_kind("r32"))
+
+    def transfer(self) -> None:
+        a, size = self.a, self.size * self.block
+        rest, done = a.label("rest"), a.label("pass_done")
+        self.begin_pass()
+        a.MOV(self.cursor, a.argument("dst"))
+        a.MOV(self.index, a.argument("k"))
+        a.SHL(self.index, self.size.bit_length() - 1)
+        a.NEG(self.index)
+        a.ADD(self.index, size)
+        a.JG(rest)
+        a.comment(f"dst[p][i] = float(row[i][p]), {self.block} elements of each row at a time")
+        with a.repeat("block", "JLE", self.spec.option("align", OPTIONS["align"])):
+            self.whole()
+            a.ADD(self.cursor, self.step * self.block)
+            a.ADD(self.index, size)
+
+        a.comment("the elements that are left")
+        a.place(rest)
+        a.SUB(self.index, size)
+        a.JZ(done)
+        self.rest(done)
+        a.place(done)
+
+
+class _MaskedRow(_Masked):
+    """A single row: nothing to transpose, a vector of elements at a time."""
+
+    def __init__(self, spec: KernelSpec, level: Level) -> None:
+        super().__init__(spec, level)
+        self.block = self.v.lanes
+        self.x = self.a.vector("x", "elements")
+
+    def begin_pass(self) -> None:
+        pass
+
+    def convert(self, src: Memory | Register) -> None:
+        """x = float(src)"""
+        if self.type == "f32":
+            self.a.VMOVUPS(self.x, src)
+        elif self.type == "f16":
+            self.a.VCVTPH2PS(self.x, src)
         else:
-            passes = a.general("passes", "vectors of rows that are left")
-            a.MOV(passes.as_kind("r32"), self.width // self.rows)
-            with a.loop("pass", passes, align=1):
-                self.one_pass()
-                a.comment(f"rows = max(rows - {self.rows}, 0), from there on")
-                self.follow(self.rows - 1, self.ends[-1], src)
-                a.XOR(self.cursor.as_kind("r32"), self.cursor.as_kind("r32"))
-                a.SUB(rows, self.rows)
-                a.CMOVB(rows, self.cursor)
-                a.ADD(dst, self.v.bytes)
-        a.ret()
-        return a.finish(
-            Contract(
-                formula=(f"dst[p][i] = i < rows ? float(src[i][p]) : 0,  p < k, i < {self.width}",),
-                extents=(
-                    f"src: `rows` rows of k elements ({self.type}), src_stride bytes apart, aligned to nothing;",
-                    f"1 <= rows <= {self.width}; src_stride may be negative or odd; k may be 0.",
-                    f"dst: [k][{self.width}] without gaps, aligned to 4 bytes. Nothing else is read or written.",
-                ),
-            ),
-            "gen/microkernels/pack.py",
-        )
+            # the upper half of a single-precision number
+            self.a.VPMOVZXWD(self.x, src)
+            self.a.VPSLLD(self.x, self.x, 16)
+
+    def whole(self) -> None:
+        self.convert(at(self.ends[0], -self.size * self.block, index=self.index))
+        self.v.store(at(self.cursor), self.x)
+
+    def rest(self, done: Label) -> None:
+        half, place = self.x.as_kind("ymm"), at(self.ends[0], index=self.index)
+        if self.type == "f32":
+            self.v.load_masked(self.x, self.left, place)
+        else:
+            self.a.VMOVDQU16(half.masked(self.left, zeroing=True), place)
+            self.convert(half)
+        self.v.store_masked(at(self.cursor), self.left, self.x)
+
+
+class _MaskedRows(_Masked):
+    """Several rows.
+
+    A register holds a place of 16 bytes of rows i and i + 4 in neighbouring lanes, and the places that follow in the
+    lanes behind: 64 bytes are taken in at a time. Types of two bytes are transposed in pairs of elements that lie side
+    by side and converted as they are given out.
+    """
+
+    def __init__(self, spec: KernelSpec, level: Level) -> None:
+        super().__init__(spec, level)
+        a = self.a
+        self.halves = -(-self.rows // _BLOCK)  # lanes that the rows take
+        self.places = self.v.bytes // _LANE // self.halves
+        self.part = _LANE // self.size  # elements of a row in a place
+        self.block = self.part * self.places
+        self.kind = ("xmm", "ymm")[self.halves - 1]  # what holds one place of all rows
+        self.x = a.vectors("x", "places of rows i and i + 4, then of all rows", _BLOCK)
+        self.y = a.vectors("y", "places of rows i and i + 1, then of all rows", _BLOCK)
+        self.lane = a.vector("lane", "on its way into or out of a register").as_kind(self.kind)
+        self.helper = a.vector("helper", "for the conversion") if self.size == 2 else None
+        self.now = a.mask("now", "elements of a row that are left")
+        self.existing = a.mask("mask", "rows that exist, of each place")
+        self.exact = a.mask("exact", "rows of the pass") if self.width < _BLOCK * self.halves else None
+
+    def prepare(self) -> None:
+        super().prepare()
+        a, scratch = self.a, self.cursor.as_kind("r32")
+        if self.exact:
+            a.comment(f"exact[i] = i < {self.rows}")
+            a.MOV(scratch, (1 << self.rows) - 1)
+            a.KMOVD(self.exact, scratch)
+        if self.helper and self.type == "f16":
+            words = (*range(0, 32, 2), *range(1, 32, 2))
+            packed = tuple(low | high << 16 for low, high in zip(words[::2], words[1::2], strict=True))
+            a.VMOVUPS(self.helper, Memory(symbol=a.constant("even_then_odd", packed, self.v.bytes)))
+        elif self.helper:
+            a.VPBROADCASTD(self.helper, Memory(symbol=a.constant("high_half", (0xFFFF0000,), 4)))
+
+    def begin_pass(self) -> None:
+        # once for each place
+        a, bits = self.a, self.cursor
+        a.MOV(bits, (1 << _BLOCK * self.halves) - 1)
+        a.BZHI(bits, bits, a.argument("rows"))
+        a.IMUL(bits, bits, (0x1111, 0x0101)[self.halves - 1])
+        a.KMOVD(self.existing, bits.as_kind("r32"))
+
+    def load(self, i: int) -> None:
+        """x[i] = every place of the block, of rows i and i + 4"""
+        a, x, start = self.a, self.x[i], -self.size * self.block
+        if self.halves == 1:
+            self.v.load(x, at(self.ends[i], start, index=self.index))
+            return
+        for place in range(self.places):
+            for half, end in enumerate(self.ends[i::_BLOCK]):
+                source = at(end, start + _LANE * place, index=self.index)
+                if place or half:
+                    a.VINSERTF32X4(x, x, source, self.halves * place + half)
+                else:
+                    a.VMOVUPS(x.as_kind("xmm"), source)
+
+    def load_rest(self, i: int) -> None:
+        """x[i] = a place of the elements that are left, of rows i and i + 4"""
+        a, x = self.a, self.x[i].as_kind(self.kind)
+        move = a.VMOVUPS if self.size == 4 else a.VMOVDQU16
+        for half, end in enumerate(self.ends[i::_BLOCK]):
+            low = (self.lane if half else x).as_kind("xmm")
+            move(low.masked(self.now, zeroing=True), at(end, index=self.index))
+            if half:
+                a.VINSERTF32X4(x, x, low, half)
+
+    def transpose(self, kind: str) -> None:
+        """x[q] = dword q of each place, rows side by side; rows that do not exist become 0"""
+        a = self.a
+        x, y = ([register.as_kind(kind) for register in registers] for registers in (self.x, self.y))
+        for i in (0, 2):
+            pair = [x[min(i + j, self.rows - 1)] for j in (0, 1)]
+            a.VUNPCKLPD(y[i], *pair)
+            a.VUNPCKHPD(y[i + 1], *pair)
+        for q, register in enumerate(x):
+            a.VSHUFPS(register.masked(self.existing, zeroing=True), y[q // 2], y[q // 2 + 2], (0x88, 0xDD)[q % 2])
+
+    def convert(self) -> tuple[Register, ...]:
+        """The elements of a place in single precision; each register holds one of every place."""
+        a = self.a
+        if self.helper is None:
+            return self.x
+        for even, odd in zip(self.y, self.x, strict=True):
+            if self.type == "f16":
+                a.VPERMW(even, self.helper, odd)
+                a.VEXTRACTF64X4(odd.as_kind("ymm"), even, 1)
+                a.VCVTPH2PS(even, even.as_kind("ymm"))
+                a.VCVTPH2PS(odd, odd.as_kind("ymm"))
+            else:
+                # the upper half of a single-precision number
+                a.VPSLLD(even, odd, 16)
+                a.VPANDD(odd, odd, self.helper)
+        return tuple(register for pair in zip(self.y, self.x, strict=True) for register in pair)
+
+    def store(self, p: int, register: Register, place: int, exactly: bool) -> None:
+        """cursor[p] = a place of the register; unless `exactly`, the following elements' place is written as well."""
+        a, dst = self.a, at(self.cursor, self.step * p, size=_LANE * self.halves)
+        extract = a.VEXTRACTF32X4 if self.halves == 1 else a.VEXTRACTF64X4
+        if exactly and self.exact:
+            # Extraction to memory is no masked move: it may fault on lanes that are not written.
+            if place:
+                extract(self.lane, register, place)
+            a.VMOVUPS(dst.masked(self.exact), self.lane if place else register.as_kind(self.kind))
+        elif place:
+            extract(dst, register, place)
+        else:
+            a.VMOVUPS(dst, register.as_kind(self.kind))
+
+    def whole(self) -> None:
+        for i in range(min(self.rows, _BLOCK)):
+            self.load(i)
+        self.transpose(self.x[0].kind)
+        elements = self.convert()
+        for p in range(self.block):
+            # A store may go beyond its element's place, into that of the next one, which is stored later.
+            last = self.width * p + _BLOCK * self.halves > self.width * self.block
+            self.store(p, elements[p % self.part], p // self.part, exactly=last)
+
+    def rest(self, done: Label) -> None:
+        a = self.a
+        a.KMOVD(self.now, self.left)
+        with a.repeat("place", "JL"):
+            for i in range(min(self.rows, _BLOCK)):
+                self.load_rest(i)
+            self.transpose(self.kind)
+            for p, register in enumerate(self.convert()):
+                if p:
+                    a.CMP(self.index, -self.size * p)
+                    a.JGE(done)
+                self.store(p, register, 0, exactly=True)
+            a.KSHIFTRD(self.now, self.now, self.part)
+            a.ADD(self.cursor, self.step * self.part)
+            a.ADD(self.index, _LANE)
 
 
 def build(spec: KernelSpec) -> Kernel:
-    """The kernel that packs `spec.types` into panels of `spec.tile` = (width,).
+    """The kernel that packs `spec.types` into panels of `spec.tile` = (width,), at most 8 or a multiple of 8."""
+    kind: type[_Panel] = _Overlapping
+    if spec.level != "avx2":
+        kind = _MaskedRow if spec.tile == (1,) else _MaskedRows
+    return kind(spec, LEVELS[spec.level]).kernel()
 
-    The width is at most the level's lanes, or a multiple of them.
-    """
-    return _Panel(spec, LEVELS[spec.level]).kernel()
 
+# The rows and the columns of the products' tiles.
+_WIDTHS = {
+    "avx2": (1, 2, 3, 4, 5, 6, 16),
+    "avx512": (1, 2, 3, 4, 5, 6, 7, 8, 32, 48, 64),
+}
 
 KERNELS = tuple(
-    KernelSpec("pack", (type_,), (width,), "avx2") for type_ in _ELEMENT_SIZE for width in (1, 2, 3, 4, 5, 6, 16)
+    KernelSpec("pack", (type_,), (width,), level)
+    for level, widths in _WIDTHS.items()
+    for type_ in _ELEMENT_SIZE
+    for width in widths
 )
 
 FAMILY = Family(

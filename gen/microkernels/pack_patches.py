@@ -14,14 +14,17 @@ _GROUP = 8  # lanes that have two segments of their own
 
 
 def build(spec: KernelSpec) -> Kernel:
-    """The kernel for panels of `spec.tile` = (width,) pixels, width a multiple of 8."""
+    """The kernel for panels of `spec.tile` = (width,) pixels, width a multiple of the level's lanes."""
     (width,) = spec.tile
     a = Assembler(spec, LEVELS[spec.level], PACK_PATCHES)
     v = vector_unit(a)
     channels, patches, channel_stride, dst, dst_stride = (a.argument(name) for _, name in PACK_PATCHES.parameters)
-    segments = a.generals("segment[s]", "addresses of the segments", 2 * width // _GROUP)
-    masks = a.vectors("mask[s]", "lanes of the segments", len(segments))
-    values = a.vectors("value", "lanes of a group's two segments", 2)
+    groups = v.lanes // _GROUP  # of a vector
+    count = 2 * width // _GROUP
+    where = "addresses of the segments" if groups == 1 else "where lane 0 of a vector would be for the segments"
+    segments = a.generals("segment[s]", where, count)
+    masks = v.masks("mask[s]", "lanes of the segments", count)
+    values = a.vectors("value", "lanes of a vector's segments", 2)
     step = a.general("step", "channel_stride, or 0 where no segment has lanes")
     any_segment = a.general("any", "a segment that has lanes")
     two, done = a.label("two"), a.label("done")
@@ -33,15 +36,18 @@ def build(spec: KernelSpec) -> Kernel:
     a.MOV(any_segment, patches)
     a.XOR(step.as_kind("r32"), step.as_kind("r32"))
     for s, (segment, mask) in enumerate(zip(segments, masks, strict=True)):
-        v.load(mask, at(patches, PATCHES.offset("mask") + 4 * _GROUP * s))
+        lane = s // 2 % groups * _GROUP
+        v.mask_from_words(mask, at(patches, PATCHES.offset("mask") + 4 * _GROUP * s), lane, values[0])
         a.MOV(segment, at(patches, PATCHES.offset("segment") + 8 * s))
-        a.VPTEST(mask, mask)
+        if lane:
+            a.SUB(segment, 4 * lane)
+        v.test_masks([mask], values[0])
         a.CMOVNZ(any_segment, segment)
         a.CMOVNZ(step, channel_stride)
 
     a.comment("segments without lanes may point anywhere: harmless, but slow where no memory is; read `any` instead")
     for segment, mask in zip(segments, masks, strict=True):
-        a.VPTEST(mask, mask)
+        v.test_masks([mask], values[0])
         a.CMOVZ(segment, any_segment)
     a.release(any_segment)
 
@@ -50,35 +56,47 @@ def build(spec: KernelSpec) -> Kernel:
     a.comment("offset = 0")
     a.XOR(offset.as_kind("r32"), offset.as_kind("r32"))
 
-    def advance() -> None:
-        a.ADD(offset, step)
-        a.ADD(dst, dst_stride)
+    def copy(role: str, segments_of_a_group: int) -> None:
+        """dst[c] = the first segments of each group, or both"""
+        with a.loop(role, channels):
+            for vector in range(width // v.lanes):
+                every = range(2 * groups * vector, 2 * groups * (vector + 1), 3 - segments_of_a_group)
+                for s in every:
+                    place = at(segments[s], index=offset)
+                    if s == every[0]:
+                        v.load_masked(values[0], masks[s], place)
+                    else:
+                        v.merge_masked(values[0], masks[s], place, values[1])
+                v.store(at(dst, v.bytes * vector), values[0])
+            a.ADD(offset, step)
+            a.ADD(dst, dst_stride)
 
     a.comment("does any group have lanes in its second segment?")
-    a.VORPS(values[0], masks[1], masks[-1])
-    for mask in masks[3:-1:2]:
-        a.VORPS(values[0], values[0], mask)
-    a.VPTEST(values[0], values[0])
+    v.test_masks(masks[1::2], values[0])
     a.JNZ(two)
 
+    if (groups, count) == (2, 4):
+        apart = a.label("apart")
+        a.comment("no, and a row of the image holds all lanes: dst[c][l] = segment[0][c][l] or 0")
+        a.CMP(segments[0], segments[2])
+        a.JNE(apart)
+        v.join_masks(masks[0], masks[2])
+        with a.loop("one_row", channels):
+            v.load_masked(values[0], masks[0], at(segments[0], index=offset))
+            v.store(at(dst), values[0])
+            a.ADD(offset, step)
+            a.ADD(dst, dst_stride)
+        a.ret()
+        a.place(apart)
+
     a.comment("no: dst[c][8 g + l] = segment[2 g][c][l] or 0")
-    with a.loop("one_segment", channels):
-        for group in range(len(segments) // 2):
-            v.load_masked(values[0], masks[2 * group], at(segments[2 * group], index=offset))
-            v.store(at(dst, 4 * _GROUP * group), values[0])
-        advance()
+    copy("one_segment", 1)
     a.place(done)
     a.ret()
 
     a.comment("yes: dst[c][8 g + l] = segment[2 g][c][l] or segment[2 g + 1][c][l] or 0")
     a.place(two)
-    with a.loop("two_segments", channels):
-        for group in range(len(segments) // 2):
-            for value, s in zip(values, (2 * group, 2 * group + 1), strict=True):
-                v.load_masked(value, masks[s], at(segments[s], index=offset))
-            a.VORPS(values[0], *values)
-            v.store(at(dst, 4 * _GROUP * group), values[0])
-        advance()
+    copy("two_segments", 2)
     a.ret()
     return a.finish(
         Contract(
@@ -97,7 +115,7 @@ def build(spec: KernelSpec) -> Kernel:
     )
 
 
-KERNELS = (KernelSpec("pack_patches", ("f32",), (16,), "avx2"),)
+KERNELS = tuple(KernelSpec("pack_patches", ("f32",), (16,), level) for level in ("avx2", "avx512"))
 
 FAMILY = Family(
     macro="SDGEN_PACK_PATCHES_KERNEL",

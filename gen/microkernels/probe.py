@@ -67,6 +67,7 @@ def build(spec: KernelSpec) -> Kernel:
 
 KERNELS = (
     KernelSpec("probe_fma", ("f32",), (), "avx2"),
+    KernelSpec("probe_fma", ("f32",), (), "avx512"),
     KernelSpec("probe_nop", (), (), "avx2"),
 )
 

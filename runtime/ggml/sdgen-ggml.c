@@ -31,9 +31,13 @@ static void print_choice(enum sdgen_level level)
     for (int l = SDGEN_LEVEL_C; l <= SDGEN_LEVEL_RICHEST; l++)
         if (sdgen_kernels((enum sdgen_level)l))
             fprintf(stderr, " %s", sdgen_level_name((enum sdgen_level)l));
-    fprintf(stderr, "; detected: %s (%s; L1 %zu KiB, L2 %zu KiB, L3 %zu KiB)",
+    fprintf(stderr, "; detected: %s (%s; L1 %zu KiB, L2 %zu KiB, L3 %zu KiB;",
             sdgen_level_name(sdgen_select_level(processor->features, SDGEN_FORM_ASSEMBLY, SDGEN_LEVEL_RICHEST)), processor->name,
             processor->l1 >> 10, processor->l2 >> 10, processor->l3 >> 10);
+    for (unsigned bit = 0; bit < 32; bit++)
+        if (processor->features >> bit & 1)
+            fprintf(stderr, " %s", sdgen_feature_name(bit));
+    fprintf(stderr, ")");
     if (chosen.config.form == SDGEN_FORM_UPSTREAM)
         fprintf(stderr, "; chosen: upstream\n");
     else

@@ -29,7 +29,23 @@ enum sdgen_feature {
     SDGEN_FEATURE_AVX2 = 1u << 0,
     SDGEN_FEATURE_FMA = 1u << 1,
     SDGEN_FEATURE_F16C = 1u << 2,
+    SDGEN_FEATURE_AVX_VNNI = 1u << 3,
+    SDGEN_FEATURE_AVX512F = 1u << 4,
+    SDGEN_FEATURE_AVX512DQ = 1u << 5,
+    SDGEN_FEATURE_AVX512BW = 1u << 6,
+    SDGEN_FEATURE_AVX512VL = 1u << 7,
+    SDGEN_FEATURE_AVX512_VNNI = 1u << 8,
+    SDGEN_FEATURE_AVX512_BF16 = 1u << 9,
+    SDGEN_FEATURE_AVX512_FP16 = 1u << 10,
+    SDGEN_FEATURE_AVX10_2 = 1u << 11,
+    SDGEN_FEATURE_AMX_TILE = 1u << 12,
+    SDGEN_FEATURE_AMX_BF16 = 1u << 13,
+    SDGEN_FEATURE_AMX_INT8 = 1u << 14,
+    SDGEN_FEATURE_AMX_FP16 = 1u << 15,
 };
+
+/* The name of the feature of one bit, "avx512_vnni"; NULL where no feature has it. */
+SDGEN_API const char *sdgen_feature_name(unsigned bit);
 
 struct sdgen_processor {
     uint32_t features;      /* of enum sdgen_feature */
@@ -37,11 +53,15 @@ struct sdgen_processor {
     char name[64];          /* the brand string, "" where there is none */
 };
 
-/* The raw CPUID leaves and XCR0 that detection reads. */
+/* The raw CPUID leaves, XCR0 and permission that detection reads. */
 struct sdgen_cpuid {
     uint32_t max_leaf;
-    uint32_t leaf1_ecx, leaf7_ebx;
-    uint64_t xcr0; /* 0 where OSXSAVE is clear */
+    uint32_t leaf1_ecx;
+    uint32_t leaf7_ebx, leaf7_ecx, leaf7_edx; /* subleaf 0 */
+    uint32_t leaf7_1_eax, leaf7_1_edx;        /* subleaf 1 */
+    uint32_t leaf24_ebx;                      /* AVX10 (leaf 0x24): its version in the low byte */
+    uint64_t xcr0;                            /* 0 where OSXSAVE is clear */
+    bool tiles_permitted;                     /* the system has let this process use AMX's tiles */
 };
 
 /* The features that these bits allow; a pure function. */
@@ -53,7 +73,7 @@ SDGEN_API const struct sdgen_processor *sdgen_processor(void);
 enum sdgen_form { SDGEN_FORM_ASSEMBLY, SDGEN_FORM_C, SDGEN_FORM_UPSTREAM };
 
 /* Levels, least first. SDGEN_LEVEL_C is the portable form, which every processor has. */
-enum sdgen_level { SDGEN_LEVEL_C, SDGEN_LEVEL_AVX2, SDGEN_LEVEL_RICHEST = SDGEN_LEVEL_AVX2 };
+enum sdgen_level { SDGEN_LEVEL_C, SDGEN_LEVEL_AVX2, SDGEN_LEVEL_AVX512, SDGEN_LEVEL_RICHEST = SDGEN_LEVEL_AVX512 };
 SDGEN_API const char *sdgen_level_name(enum sdgen_level level);
 
 /* The richest level of the form that the features allow, no richer than cap; SDGEN_LEVEL_C where none is. A pure function. */
@@ -61,7 +81,7 @@ SDGEN_API enum sdgen_level sdgen_select_level(uint32_t features, enum sdgen_form
 
 struct sdgen_config {
     enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
-    enum sdgen_level cap;     /* SDGEN_ISA=avx2: the richest level taken; the richest built if unset */
+    enum sdgen_level cap;     /* SDGEN_ISA=avx2|avx512: the richest level taken; the richest built if unset */
     int verbose;              /* SDGEN_VERBOSE=0|1 */
 };
 

@@ -21,7 +21,7 @@
  *   rbp                any: a segment that has lanes
  *   rsi                offset: place of the channel in the segments: c step
  *   ymm0-ymm3          mask[s]: lanes of the segments
- *   ymm4-ymm5          value: lanes of a group's two segments
+ *   ymm4-ymm5          value: lanes of a vector's segments
  *
  * Extensions: AVX, CMOV
  * Made from gen/microkernels/pack_patches.py by: python -m gen show pack_patches_f32_16_avx2

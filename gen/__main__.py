@@ -6,10 +6,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from gen import registry
-from gen.dsl import DslError
+from gen import predict, registry
+from gen.dsl import DslError, Kernel
 from gen.isa import UnknownLevelError, choices, parse_levels
 
 _ISA_HELP = f"comma-separated; {choices()}"
@@ -33,14 +34,29 @@ def _parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("show", help="print a kernel's assembly", description="Prints a kernel's assembly.")
     show.add_argument("name", help="a kernel's name, as `list` prints it")
-    show.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=_option,
-        metavar="OPTION=N",
-        help="an option other than the default, e.g. unroll=8; may be repeated",
+
+    prediction = commands.add_parser(
+        "predict",
+        help="simulate a kernel's inner loop",
+        description="Simulates a kernel's inner loop by llvm-mca's models of processors: a help, not a measurement.",
     )
+    prediction.add_argument("name", help="a kernel's name, as `list` prints it")
+    prediction.add_argument(
+        "--processor",
+        default=",".join(predict.MODELS),
+        metavar="NAMES",
+        help=f"comma-separated, all by default: {', '.join(predict.MODELS)}",
+    )
+    prediction.add_argument("--json", action="store_true", help="as JSON")
+    for command in (show, prediction):
+        command.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            type=_option,
+            metavar="OPTION=N",
+            help="an option other than the default, e.g. unroll=8; may be repeated",
+        )
     return parser
 
 
@@ -73,6 +89,19 @@ def _list(levels: Sequence[str], as_json: bool) -> None:
             print(kernel.spec.name)
 
 
+def _predict(kernel: Kernel, processors: Sequence[str], as_json: bool) -> None:
+    mca = predict.find_mca()
+    predictions = predict.predict(kernel, processors, mca)
+    if as_json:
+        print(json.dumps([asdict(prediction) for prediction in predictions], indent=1))
+        return
+    print(f"{kernel.spec.name}, a pass of the loop {kernel.loops[0].role} by {mca}: cycles, share of the peak")
+    for prediction in predictions:
+        cycles = "-" if prediction.cycles is None else f"{prediction.cycles:.1f}"
+        share = "-" if prediction.share is None else f"{prediction.share:.1%}"
+        print(f"{prediction.processor:<15}{cycles:>8}{share:>8}  {prediction.note}".rstrip())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit status: 2 where the arguments name something that does not exist."""
     parser = _parser()
@@ -82,12 +111,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _list(parse_levels(chosen.list_isa), chosen.json)
         elif chosen.command == "show":
             print(registry.assembly(registry.build(registry.find(chosen.name, dict(chosen.set)))), end="")
+        elif chosen.command == "predict":
+            kernel = registry.build(registry.find(chosen.name, dict(chosen.set)))
+            _predict(kernel, chosen.processor.split(","), chosen.json)
         elif chosen.out is None:
-            parser.error("--out DIR is needed to write kernels (or a command: list, show)")
+            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict)")
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
             print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")
-    except (UnknownLevelError, registry.UnknownKernelError, DslError) as error:
+    except (UnknownLevelError, registry.UnknownKernelError, predict.PredictionError, DslError) as error:
         print(f"python -m gen: {error}", file=sys.stderr)
         return 2
     return 0

@@ -11,8 +11,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import iced_x86
 import pytest
@@ -21,14 +22,25 @@ from elftools.elf.elffile import ELFFile
 
 from gen import contract, isa, registry
 from gen.__main__ import main
-from gen.dsl import Assembler, Contract, DslError, Kernel, LevelError, Memory, Register, RegisterBudgetError, at
+from gen.dsl import (
+    Assembler,
+    Contract,
+    DslError,
+    Instruction,
+    Kernel,
+    LevelError,
+    Memory,
+    Register,
+    RegisterBudgetError,
+    at,
+)
 from gen.family import Family
 from gen.microkernels import gemm_f32
 from gen.spec import KernelSpec
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
-GOLDEN_KERNELS = ("gemm_f32_2x16_avx2", "pack_f16_6_avx2", "pack_patches_f32_16_avx2")
+GOLDEN_KERNELS = ("gemm_f32_2x16_avx2", "pack_f16_6_avx2", "pack_f16_6_avx512", "pack_patches_f32_16_avx2")
 
 KERNELS = [registry.build(spec) for spec in registry.specs(isa.LEVELS)]
 every_kernel = pytest.mark.parametrize("built", KERNELS, ids=[kernel.spec.name for kernel in KERNELS])
@@ -50,6 +62,10 @@ ICED_FEATURES = {
     "F16C": "F16C",
     "BMI1": "BMI",
     "BMI2": "BMI2",
+    "AVX512F": "AVX512F",
+    "AVX512VL": "AVX512VL",
+    "AVX512BW": "AVX512BW",
+    "AVX512DQ": "AVX512DQ",
 }
 ICED_NAMES = {value: name for name, value in vars(iced_x86.CpuidFeature).items() if isinstance(value, int)}
 
@@ -163,10 +179,17 @@ def test_banner(built: Kernel, out: Path) -> None:
     assert f"Made from {built.source} by: python -m gen show {built.spec.name}\n" in banner
     for _, name in built.signature.parameters:
         assert re.search(rf"^ \*   r\w+ +{name}: argument$", banner, re.MULTILINE)
-    used = {register for line in built.body for register in re.findall(r"\b[yz]mm\d+", line)}
-    ranges = re.findall(r"\b([yz]mm)(\d+)(?:-[yz]mm(\d+))?", banner)
-    listed = {f"{kind}{number}" for kind, first, last in ranges for number in range(int(first), int(last or first) + 1)}
-    assert used <= listed
+    # ymm and xmm registers are the lower parts of zmm registers
+    used = set(re.findall(r"\b(?:[xyz]mm|k)\d+", "\n".join(line.partition("/*")[0] for line in built.body)))
+    ranges = re.findall(r"\b([yz]mm|k)(\d+)(?:-\1(\d+))?", banner)
+    listed = {(kind, number) for kind, first, last in ranges for number in range(int(first), int(last or first) + 1)}
+    whole = isa.LEVELS[built.spec.level].vector_kind
+    assert {(re.sub("[xyz]mm", whole, kind), int(number)) for kind, number in map(split_register, used)} <= listed
+
+
+def split_register(register: str) -> tuple[str, str]:
+    kind = register.rstrip("0123456789")
+    return kind, register.removeprefix(kind)
 
 
 @pytest.mark.parametrize("name", GOLDEN_KERNELS)
@@ -223,7 +246,7 @@ def test_instructions_belong_to_the_level(built: Kernel, objects: Path) -> None:
     for instruction in iced_x86.Decoder(64, code):
         text = f"{instruction}"
         assert instruction.code != iced_x86.Code.INVALID, text
-        if "avx512" not in built.spec.level:
+        if "AVX512F" not in allowed:
             assert instruction.encoding != iced_x86.EncodingKind.EVEX, text
         features = {ICED_NAMES[feature] for feature in instruction.cpuid_features()}
         assert features <= ICED_FEATURES.keys(), text
@@ -252,11 +275,22 @@ def assert_same_encoding(instructions: list[tuple[str, bytes]], folder: Path) ->
         assert code[start:end] == encoding, text
 
 
+def instructions_at(level: isa.Level, forms: Sequence[tuple[Any, ...]]) -> tuple[Instruction, ...]:
+    """Instructions, given as mnemonic and operands, in a kernel that holds every register."""
+    a = Assembler(KernelSpec("forms", (), (), level.name), level, contract.PROBE)
+    a.vectors("all", "to be written", level.vector_registers)
+    a.generals("all", "to be written", 14)
+    a.masks("all", "to be written", 7)
+    a.tiles("all", "to be written", 8)
+    for mnemonic, *operands in forms:
+        getattr(a, mnemonic)(*operands)
+    return a.finish(Contract((), ()), "").instructions
+
+
 def test_avx512_operands_are_written_as_gnu_as_reads_them(tmp_path: Path) -> None:
     low, high, mask, base, index = (
         Register("zmm", 1), Register("zmm", 31), Register("k", 3), Register("r64", 13), Register("r64", 9),
     )  # fmt: skip
-    level = isa.Level("wide", ("CMOV", "AVX512F"), implies=None, vector_kind="zmm", lanes=16, vector_registers=32)
     forms = (
         ("VFMADD231PS", high, low, Memory(base, index, 4, -64)),
         ("VFMADD231PS", high.masked(mask), low, at(base, 192)),
@@ -267,17 +301,10 @@ def test_avx512_operands_are_written_as_gnu_as_reads_them(tmp_path: Path) -> Non
         ("KMOVW", mask, Register("r32", 10)),
         ("VBROADCASTSS", high, at(base, 12)),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(isa.EXTENSIONS, "AVX512F", isa.Extension("AVX512F", ("AVX2", "FMA3", "F16C")))
-        a = Assembler(KernelSpec("forms", (), (), "wide"), level, contract.PROBE)
-        a.vectors("all", "to be written", 32)
-        a.generals("all", "to be written", 14)
-        for mnemonic, *operands in forms:
-            getattr(a, mnemonic)(*operands)
-        kernel = a.finish(Contract((), ()), "")
-    assert_same_encoding([(i.text, i.encoding) for i in kernel.instructions if i.encoding], tmp_path)
+    instructions = instructions_at(isa.LEVELS["avx512"], forms)
+    assert_same_encoding([(i.text, i.encoding) for i in instructions if i.encoding], tmp_path)
     # PeachPy's bytes for a broadcast with a displacement mean another place; they must not be taken for the truth.
-    assert [i.text for i in kernel.instructions if not i.encoding] == ["vaddps zmm31, zmm1, dword ptr [r13+64]{1to16}"]
+    assert [i.text for i in instructions if not i.encoding] == ["vaddps zmm31, zmm1, dword ptr [r13+64]{1to16}"]
 
 
 @every_kernel
@@ -349,6 +376,26 @@ def test_budget_of_a_tile_that_is_too_tall() -> None:
     assert "1 x: elements of A" in text
 
 
+@pytest.mark.parametrize(
+    ("tile", "complaint"),
+    [
+        ((8, 64), "gemm_f32_8x64_avx512: 36 vector registers asked for at once, 32 exist"),
+        ((10, 48), "gemm_f32_10x48_avx512: 33 vector registers asked for at once, 32 exist"),
+    ],
+)
+def test_budget_of_avx512_tiles(tile: tuple[int, int], complaint: str) -> None:
+    with pytest.raises(RegisterBudgetError) as caught:
+        gemm_f32.build(KernelSpec("gemm", ("f32",), tile, "avx512"))
+    text = str(caught.value)
+    assert text.startswith(complaint)
+    assert f"{tile[0] * tile[1] // 16} sum[i][v]: the tile, row by row" in text
+
+
+def test_largest_tile_of_48_columns() -> None:
+    """27 sums, 3 of B, 2 of A: none is left, and none is needed."""
+    assert gemm_f32.build(KernelSpec("gemm", ("f32",), (9, 48), "avx512")).loops
+
+
 @pytest.mark.parametrize(("count", "kind"), [(16, "ymm"), (32, "zmm")])
 def test_budget_of_vector_registers(count: int, kind: str) -> None:
     level = isa.Level("made_up", (), implies=None, vector_kind=kind, lanes=8, vector_registers=count)
@@ -356,6 +403,15 @@ def test_budget_of_vector_registers(count: int, kind: str) -> None:
     assert [str(register) for register in a.vectors("x", "all", count)] == [f"{kind}{i}" for i in range(count)]
     with pytest.raises(RegisterBudgetError, match=f"{count + 1} vector registers asked for at once, {count} exist"):
         a.vector("y", "one more")
+
+
+def test_budget_of_mask_registers() -> None:
+    a = assembler(isa.LEVELS["avx512"])
+    assert [str(register) for register in a.masks("x", "all", 7)] == [f"k{i}" for i in range(1, 8)]
+    with pytest.raises(RegisterBudgetError, match="8 mask registers asked for at once, 7 exist"):
+        a.mask("y", "one more")
+    with pytest.raises(DslError, match="k0 is used but not held"):
+        a.KMOVW(Register("k", 0), Register("r32", 7))
 
 
 def test_budget_of_general_registers() -> None:
@@ -417,19 +473,20 @@ def test_equal_constants_are_stored_once() -> None:
 
 
 def test_processors_stand_for_their_levels() -> None:
-    assert isa.parse_levels("haswell") == isa.parse_levels("zen4,avx2") == ("avx2",)
+    assert isa.parse_levels("haswell") == isa.parse_levels("alderlake,avx2") == ("avx2",)
+    assert isa.parse_levels("zen4") == isa.parse_levels("avx512,avx2") == ("avx2", "avx512")
     assert isa.parse_levels("all") == tuple(isa.LEVELS)
 
 
-def test_native_is_what_the_flags_say(tmp_path: Path) -> None:
-    names = isa.LEVELS["avx2"].extensions
-    flags = {flag for name in names if (flag := isa.EXTENSIONS[name].flag)}
+@pytest.mark.parametrize("level", isa.LEVELS.values(), ids=lambda level: str(level.name))
+def test_native_is_what_the_flags_say(level: isa.Level, tmp_path: Path) -> None:
+    flags = {flag for name in level.extensions if (flag := isa.EXTENSIONS[name].flag)}
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"model name\t: made up\nflags\t\t: {' '.join(sorted(flags))}\n")
-    assert isa.native_levels(cpuinfo) == ("avx2",)
+    assert level.name in isa.native_levels(cpuinfo)
     for flag in flags:
         cpuinfo.write_text(f"flags\t\t: {' '.join(sorted(flags - {flag}))}\n")
-        assert isa.native_levels(cpuinfo) == ()
+        assert level.name not in isa.native_levels(cpuinfo)
     with pytest.raises(isa.UnknownLevelError, match="no list of flags"):
         isa.native_levels(tmp_path / "nothing")
 
@@ -439,6 +496,13 @@ def test_avx2_is_x86_64_v3() -> None:
     assert level.extensions >= {"AVX", "AVX2", "BMI", "BMI2", "F16C", "FMA3", "LZCNT", "MOVBE", "POPCNT", "SSE4.2"}
     assert not any(name.startswith("AVX512") for name in level.extensions)
     assert level.xcr0 == 6
+
+
+def test_avx512_is_avx2_and_four_extensions() -> None:
+    below, level = isa.LEVELS["avx2"], isa.LEVELS["avx512"]
+    assert level.extensions - below.extensions == {"AVX512F", "AVX512VL", "AVX512BW", "AVX512DQ"}
+    assert below.extensions < level.extensions
+    assert level.xcr0 == 0xE6
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="there is no /proc/cpuinfo to compare with")
@@ -467,7 +531,10 @@ def test_cpuid_bits_are_those_of_the_flags(tmp_path: Path) -> None:
 
 def test_unknown_names_end_with_status_2_and_a_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments, expected in (
-        (["--isa", "avx3", "--out", str(tmp_path)], "unknown level 'avx3'; there are: levels avx2; processors x64"),
+        (
+            ["--isa", "avx3", "--out", str(tmp_path)],
+            "unknown level 'avx3'; there are: levels avx2, avx512; processors x64",
+        ),
         (["--isa", "sandybridge", "--out", str(tmp_path)], "sandybridge has none of the levels"),
         (["list", "--isa", ""], "unknown level ''"),
         (["show", "gemm_f64_6x16_avx2"], "  gemm_f32_6x16_avx2\n"),

@@ -11,10 +11,19 @@ from peachpy.x86_64.generic import BranchInstruction
 from peachpy.x86_64.instructions import Instruction as PeachpyInstruction
 
 from gen.contract import Signature
+from gen.dsl import encodings
 from gen.dsl.errors import DslError, LevelError
 from gen.dsl.kernel import Constant, Contract, Instruction, Kernel, Loop
 from gen.dsl.operands import Memory, Operand, Register, to_peachpy
-from gen.dsl.registers import ARGUMENTS, CALLEE_SAVED, RegisterFile, general_registers, mask_registers, vector_registers
+from gen.dsl.registers import (
+    ARGUMENTS,
+    CALLEE_SAVED,
+    RegisterFile,
+    general_registers,
+    mask_registers,
+    tile_registers,
+    vector_registers,
+)
 from gen.isa import Level
 from gen.spec import KernelSpec
 
@@ -55,6 +64,7 @@ class Assembler:
         self._general = general_registers(spec.name)
         self._vectors = vector_registers(spec.name, level.vector_kind, level.vector_registers)
         self._masks = mask_registers(spec.name)
+        self._tiles = tile_registers(spec.name)
         self._arguments = {
             name: self._general.take(name, "argument", (register,))[0]
             for (_, name), register in zip(signature.parameters, ARGUMENTS, strict=False)
@@ -90,6 +100,10 @@ class Assembler:
         """Several mask registers for one purpose."""
         return self._masks.allocate(name, why, count)
 
+    def tiles(self, name: str, why: str, count: int) -> tuple[Register, ...]:
+        """Several tile registers for one purpose (AMX)."""
+        return self._tiles.allocate(name, why, count)
+
     def free_vectors(self) -> int:
         """How many vector registers are left."""
         return len(self._vectors.free)
@@ -100,7 +114,8 @@ class Assembler:
             self._file(register).release(register)
 
     def _file(self, register: Register) -> RegisterFile:
-        return {"general": self._general, "vector": self._vectors, "mask": self._masks}[register.file]
+        files = {"general": self._general, "vector": self._vectors, "mask": self._masks, "tile": self._tiles}
+        return files[register.file]
 
     # Instructions
 
@@ -116,23 +131,33 @@ class Assembler:
     def _instruction(self, mnemonic: str, operands: tuple[Operand | Label, ...]) -> Instruction:
         text = f"{mnemonic.lower()} {', '.join(map(str, operands))}".rstrip()
         where = f"{self.spec.name}: {text}"
+        plain = [operand for operand in operands if not isinstance(operand, Label)]
+        for register in _registers(plain):
+            self._check_held(register, where)
+        if encodings.knows(mnemonic):
+            try:
+                text, encoding, extensions = encodings.assemble(mnemonic, plain)
+            except SyntaxError as error:
+                raise DslError(f"{where}: {error}") from error
+            self._check_level(mnemonic, extensions, where)
+            return Instruction(text, encoding, extensions)
         kind = getattr(peachpy.x86_64, mnemonic, None)
         if not (isinstance(kind, type) and issubclass(kind, PeachpyInstruction)):
             raise DslError(f"{where}: PeachPy knows no instruction {mnemonic}")
         if issubclass(kind, BranchInstruction):
             return Instruction(text, None, frozenset())
-        plain = [operand for operand in operands if not isinstance(operand, Label)]
-        for register in _registers(plain):
-            self._check_held(register, where)
         try:
             instruction = kind(*map(to_peachpy, plain))
         except (SyntaxError, TypeError, ValueError) as error:
             raise DslError(f"{where}: {error}") from error
         extensions = frozenset(extension.name for extension in instruction.isa_extensions)
-        for name in sorted(extensions - self.level.extensions):
-            raise LevelError(f"{where}: {mnemonic} needs {name}, which level {self.level.name} does not have")
+        self._check_level(mnemonic, extensions, where)
         known = all(_has_known_encoding(operand) for operand in plain)
         return Instruction(text, bytes(instruction.encode()) if known else None, extensions)
+
+    def _check_level(self, mnemonic: str, extensions: frozenset[str], where: str) -> None:
+        for name in sorted(extensions - self.level.extensions):
+            raise LevelError(f"{where}: {mnemonic} needs {name}, which level {self.level.name} does not have")
 
     def _check_held(self, register: Register, where: str) -> None:
         whole = {"general": "r64", "vector": self.level.vector_kind}.get(register.file, register.kind)
@@ -209,7 +234,7 @@ class Assembler:
             instructions=tuple(item for item in items if isinstance(item, Instruction)),
             loops=tuple(self._inner_loops()),
             constants=tuple(self._constants.values()),
-            register_map=(*self._general.map, *self._vectors.map, *self._masks.map),
+            register_map=(*self._general.map, *self._vectors.map, *self._masks.map, *self._tiles.map),
             source=source,
         )
 

@@ -19,7 +19,7 @@ class Contract:
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction as written; `encoding` is PeachPy's, None where PeachPy cannot tell it."""
+    """An instruction as written; `encoding` is PeachPy's or that of encodings.py, None where it is not known."""
 
     text: str
     encoding: bytes | None

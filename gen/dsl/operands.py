@@ -41,7 +41,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class Register:
-    """A physical register: its kind (r64, r32, xmm, ymm, zmm, k), its number, the mask on it if any."""
+    """A physical register: its kind (r64, r32, xmm, ymm, zmm, k, tmm), its number, the mask on it if any."""
 
     kind: str
     number: int
@@ -59,7 +59,7 @@ class Register:
     @property
     def file(self) -> str:
         """The register file: registers of one file and number are parts of one another."""
-        return {"r64": "general", "r32": "general", "k": "mask"}.get(self.kind, "vector")
+        return {"r64": "general", "r32": "general", "k": "mask", "tmm": "tile"}.get(self.kind, "vector")
 
     def as_kind(self, kind: str) -> Register:
         """The same register by another width, e.g. `xmm` for the low half of a ymm register."""

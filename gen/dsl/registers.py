@@ -95,3 +95,8 @@ def vector_registers(kernel: str, kind: str, count: int) -> RegisterFile:
 def mask_registers(kernel: str) -> RegisterFile:
     """The mask registers; k0 stands for no mask in most places and is never handed out."""
     return RegisterFile(kernel, "mask", tuple(Register("k", number) for number in range(1, 8)))
+
+
+def tile_registers(kernel: str) -> RegisterFile:
+    """The tile registers."""
+    return RegisterFile(kernel, "tile", tuple(Register("tmm", number) for number in range(8)))

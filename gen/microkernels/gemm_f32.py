@@ -12,8 +12,8 @@ from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
 
-# Measured at 512 bits on a Zen 5, share of the peak for 6x32, 6x64 and 8x48 with k = 320: 4 or 8 steps a pass reach 98%,
-# two lose 1 to 5 points; prefetching B 512 or 1024 bytes ahead or aligning the loop to 64 bytes changes nothing.
+# Measured at 512 bits on a Zen 5, 6x32, 6x64 and 8x48 with k = 320: 4 and 8 steps a pass reach 98% of the peak, 2 lose
+# 1 to 4 points; prefetching B 512 or 1024 bytes ahead or aligning the loop to 64 bytes gains nothing.
 OPTIONS = {
     "unroll": 4,  # steps of k per pass of the loop
     "align": 32,  # of the loop, bytes
@@ -240,9 +240,9 @@ def build(spec: KernelSpec) -> Kernel:
 
 
 # (most rows, columns) of the tiles; every smaller number of rows is made as well. Loads per multiply-add at 512 bits:
-# 6x32 0.67, 8x48 0.46, 6x64 0.42. A Zen 5 makes 98% of its peak with each; llvm-mca's model of Skylake-X, which charges
-# loads an arithmetic port, says 86% for 6x32 and 100% for the other two. With few rows the wide ones are ahead: 3x64 94%,
-# 3x48 89%, 3x32 69% on a Zen 5.
+# 6x32 0.67, 8x48 0.46, 6x64 0.42. A Zen 5 reaches 98% of its peak with each; llvm-mca's model of Skylake-X, which
+# charges loads an arithmetic port, says 86% for 6x32 and 100% for the other two. With few rows the wide ones are ahead:
+# 3x64 94%, 3x48 89%, 3x32 69% on a Zen 5.
 #   9x48: no faster than 8x48 on a Zen 5 (98%), and it leaves no register.
 _TILES = {
     "avx2": ((6, 16),),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_SIZES = {"const float *": 8, "int32_t": 4, "float": 4}
+_SIZES = {"const float *": 8, "float *": 8, "int64_t": 8, "int32_t": 4, "float": 4}
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,38 @@ EPILOGUE = Struct(
 
 PATCHES = Struct("sdgen_patches", (("const float *", "segment", 8), ("int32_t", "mask", 64)))
 
+WINOGRAD_INPUT = Struct(
+    "sdgen_winograd_input",
+    (
+        ("const float *", "x", 4),
+        ("int64_t", "row_stride", 1),
+        ("int64_t", "channel_stride", 1),
+        ("int64_t", "channels", 1),
+        ("float *", "dst", 1),
+        ("int64_t", "tap_stride", 1),
+        ("int64_t", "masked", 1),
+        ("int32_t", "load_mask", 128),
+        ("int32_t", "row_mask", 96),
+    ),
+)
+
+WINOGRAD_OUTPUT = Struct(
+    "sdgen_winograd_output",
+    (
+        ("const float *", "src", 1),
+        ("int64_t", "tap_stride", 1),
+        ("int64_t", "src_channel_stride", 1),
+        ("int64_t", "channels", 1),
+        ("float *", "y", 4),
+        ("int64_t", "row_stride", 1),
+        ("int64_t", "channel_stride", 1),
+        ("const float *", "bias", 1),
+        ("int32_t", "rows", 4),
+        ("int32_t", "columns", 4),
+        ("float", "scale", 1),
+    ),
+)
+
 GEMM = Signature(
     "sdgen_gemm_kernel",
     (
@@ -64,6 +96,28 @@ GEMM = Signature(
         ("float *", "c"),
         ("size_t", "c_stride"),
         ("const struct sdgen_epilogue *", "epilogue"),
+    ),
+)
+
+DOT_OUTPUT = Struct(
+    "sdgen_dot_output",
+    (
+        ("float *", "c", 1),
+        ("int64_t", "c_stride", 1),
+        ("const float *", "column_bias", 1),
+        ("float", "scale", 1),
+    ),
+)
+
+DOT = Signature(
+    "sdgen_dot_kernel",
+    (
+        ("size_t", "k"),
+        ("const float *", "x"),
+        ("ptrdiff_t", "x_stride"),
+        ("const void *", "w"),
+        ("ptrdiff_t", "w_stride"),
+        ("const struct sdgen_dot_output *", "output"),
     ),
 )
 
@@ -87,6 +141,22 @@ PACK_PATCHES = Signature(
         ("float *", "dst"),
         ("size_t", "dst_stride"),
     ),
+)
+
+WINOGRAD_INPUT_KERNEL = Signature("sdgen_winograd_input_kernel", (("const struct sdgen_winograd_input *", "input"),))
+
+WINOGRAD_WEIGHTS_KERNEL = Signature(
+    "sdgen_winograd_weights_kernel",
+    (
+        ("size_t", "channels"),
+        ("const float *", "src"),
+        ("float *", "dst"),
+        ("size_t", "tap_stride"),
+    ),
+)
+
+WINOGRAD_OUTPUT_KERNEL = Signature(
+    "sdgen_winograd_output_kernel", (("const struct sdgen_winograd_output *", "output"),)
 )
 
 PROBE = Signature("sdgen_probe_kernel", (("size_t", "rounds"),))

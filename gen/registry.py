@@ -15,8 +15,21 @@ from gen.family import Family
 from gen.isa import EXTENSIONS, LEVELS
 from gen.microkernels import gemm_f32, pack, pack_patches, probe
 from gen.spec import KernelSpec
+from gen.winograd import input as winograd_input
+from gen.winograd import output as winograd_output
+from gen.winograd import weights as winograd_weights
+from gen.winograd.matrices import ALGORITHMS, literal
 
-FAMILIES = (gemm_f32.FAMILY, pack.FAMILY, pack_patches.FAMILY, probe.FAMILY)
+FAMILIES = (
+    gemm_f32.FAMILY,
+    gemm_f32.GEMM16_FAMILY,
+    pack.FAMILY,
+    pack_patches.FAMILY,
+    winograd_input.FAMILY,
+    winograd_weights.FAMILY,
+    winograd_output.FAMILY,
+    probe.FAMILY,
+)
 
 MANIFEST = "manifest.json"
 DEPFILE = "kernels.d"
@@ -29,6 +42,7 @@ _TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
     autoescape=False,
 )
+_TEMPLATES.filters["literal"] = literal
 
 
 class UnknownKernelError(Exception):
@@ -85,6 +99,7 @@ def generate(levels: Sequence[str], out: Path) -> list[Path]:
             families=FAMILIES,
             rows=[family_of(kernel.spec).line(kernel.spec) for kernel in kernels],
         )
+    files["winograd.h"] = _TEMPLATES.get_template("winograd.h.j2").render(algorithms=ALGORITHMS)
     files[MANIFEST] = json.dumps(manifest(kernels, levels), indent=1) + "\n"
 
     out.mkdir(parents=True, exist_ok=True)

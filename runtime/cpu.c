@@ -52,6 +52,7 @@ static const struct feature {
     {"amx_tile", SDGEN_FEATURE_AMX_TILE, 0, IN(leaf7_edx), 24, 7, XCR0_TILES},
     {"amx_bf16", SDGEN_FEATURE_AMX_BF16, SDGEN_FEATURE_AMX_TILE, IN(leaf7_edx), 22, 7, XCR0_TILES},
     {"amx_int8", SDGEN_FEATURE_AMX_INT8, SDGEN_FEATURE_AMX_TILE, IN(leaf7_edx), 25, 7, XCR0_TILES},
+    {"bmi2", SDGEN_FEATURE_BMI2, 0, IN(leaf7_ebx), 8, 7, 0},
     {"amx_fp16", SDGEN_FEATURE_AMX_FP16, SDGEN_FEATURE_AMX_TILE, IN(leaf7_1_eax), 21, 7, XCR0_TILES},
 #undef IN
 };
@@ -169,9 +170,9 @@ __attribute__((constructor(101))) static void detect(void)
     for (size_t n = strlen(detected.name); n > 0 && detected.name[n - 1] == ' '; n--)
         detected.name[n - 1] = '\0';
 #if defined(SDGEN_REQUIRE_AVX2)
-    uint32_t required = SDGEN_FEATURE_AVX2 | SDGEN_FEATURE_FMA | SDGEN_FEATURE_F16C;
+    uint32_t required = SDGEN_FEATURE_AVX2 | SDGEN_FEATURE_FMA | SDGEN_FEATURE_F16C | SDGEN_FEATURE_BMI2;
     if ((detected.features & required) != required) {
-        fprintf(stderr, "sdgen: this program was built for processors with AVX2, FMA and F16C (x86-64-v3), and this one%s%s%s "
+        fprintf(stderr, "sdgen: this program was built for processors with AVX2, FMA, F16C and BMI2 (x86-64-v3), and this one%s%s%s "
                         "lacks them or its operating system withholds them\n",
                 *detected.name ? " (" : "", detected.name, *detected.name ? ")" : "");
         exit(1);

@@ -2,21 +2,22 @@
 
 #include "schedule.h"
 
-/* Fewest rows that packed A is cut to however deep it is: each packed number of B is used once for each, and packing one costs
- * about as much as four products. */
+/* Fewest rows that packed A is cut to: each packed number of B is used once for each, and packing one costs about as much as four
+ * products. Where even so few rows are too deep, the depth is cut. */
 enum { LEAST_CHUNK_ROWS = 384 };
 
 /* Rows handed out apart where there are too few columns for this many shares a thread. */
 enum { LEAST_SHARES = 4 };
 
-/* The sums of one element are made in at least so many chains where none gets shorter than this: the error of a sum of numbers of
- * either sign falls with the square root of the number of chains it is made in. One chain of 320 errs by up to 4.6e-7 of the
- * magnitudes summed, two of 160 by 2.4e-7, three of 112 by 1.5e-7. */
-enum { LEAST_CHAINS = 3, LEAST_CHAIN = 96 };
+/* The sums of one element are made in at least so many chains where none gets shorter than this, for the error of a sum of numbers of
+ * either sign falls with the number of chains it is made in: half a million sums of 36 to 320 products err by up to 2.7e-7 to 3.6e-7 of
+ * the magnitudes summed in one chain, 1.5e-7 to 2.4e-7 in two, and 1.2e-7 to 1.7e-7 in three. */
+enum { LEAST_CHAINS = 3, LEAST_CHAIN = 12 };
 
 /* How a product is cut; the same for every thread. */
 struct cut {
     int64_t depth_step;    /* length of a chain of sums, a multiple of 8; the last may be shorter */
+    int64_t slab;          /* depth that is packed at a time; all of it but where that would take too much memory */
     int64_t chunks;        /* of A's rows */
     int64_t units;         /* (batch of A, chunk): what is packed together */
     int64_t group;         /* units packed at a time */
@@ -34,11 +35,13 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
     int64_t depth_blocks = sdgen_max(sdgen_ceil_div(gemm->depth, blocking->kc), chains);
     cut.depth_step = sdgen_ceil_div(sdgen_ceil_div(gemm->depth, depth_blocks), 8) * 8;
 
-    int64_t row_bytes = gemm->depth * (int64_t)sizeof(float);
+    int64_t most_depth = blocking->packed_bytes / (LEAST_CHUNK_ROWS * (int64_t)sizeof(float));
+    cut.slab = sdgen_min(sdgen_max(most_depth / cut.depth_step, 1) * cut.depth_step, gemm->depth);
+    int64_t row_bytes = cut.slab * (int64_t)sizeof(float);
     int64_t most_rows = sdgen_max(blocking->packed_bytes / row_bytes, LEAST_CHUNK_ROWS);
     cut.chunks = sdgen_ceil_div(gemm->rows, most_rows);
     int64_t chunk_rows = sdgen_ceil_div(gemm->rows, cut.chunks);
-    cut.unit_size = chunk_rows * gemm->depth;
+    cut.unit_size = chunk_rows * cut.slab;
     cut.units = cut.chunks * (gemm->a_shared ? 1 : gemm->batches);
     cut.group = sdgen_min(cut.units, sdgen_max(blocking->packed_bytes / (chunk_rows * row_bytes), 1));
 
@@ -116,26 +119,25 @@ static struct work work_of(const struct cut *cut, const struct sdgen_team *team)
     return work;
 }
 
-static void wait_for_all(const struct sdgen_team *team)
-{
-    if (team->nth > 1)
-        team->barrier(team->barrier_data);
-}
+/* A stretch of the depth: a slab, of which the packed A is there. */
+struct slab {
+    int64_t begin, end;
+};
 
-/* Packed A of a unit: for each block of the depth, panel after panel, [depth of the block][rows of the panel]. */
+/* Packed A of a unit: for each block of the slab, panel after panel, [depth of the block][rows of the panel]. */
 static void pack_panel(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut, const struct unit *unit,
-                       int64_t panel, float *unit_a)
+                       int64_t panel, struct slab slab, float *unit_a)
 {
     int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
-    for (int64_t begin = 0; begin < gemm->depth; begin += cut->depth_step) {
-        int64_t end = sdgen_min(begin + cut->depth_step, gemm->depth);
-        float *dst = unit_a + unit->rows * begin + row * (end - begin);
+    for (int64_t begin = slab.begin; begin < slab.end; begin += cut->depth_step) {
+        int64_t end = sdgen_min(begin + cut->depth_step, slab.end);
+        float *dst = unit_a + unit->rows * (begin - slab.begin) + row * (end - begin);
         gemm->pack_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, begin, end, dst);
     }
 }
 
 static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                       const struct sdgen_team *team, const struct work *work, int64_t first_unit, int64_t units)
+                       const struct sdgen_team *team, const struct work *work, struct slab slab, int64_t first_unit, int64_t units)
 {
     int64_t most_panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
     int64_t begin, end;
@@ -143,19 +145,20 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
         for (int64_t item = begin; item < end; item++) {
             struct unit unit = unit_of(gemm, cut, first_unit + item / most_panels);
             if (item % most_panels < unit.panels)
-                pack_panel(plan, gemm, cut, &unit, item % most_panels, work->a + item / most_panels * cut->unit_size);
+                pack_panel(plan, gemm, cut, &unit, item % most_panels, slab, work->a + item / most_panels * cut->unit_size);
         }
 }
 
 /* One block of C: a unit's panels [first_panel, last_panel) by the columns [column, column + columns), columns <= nc. */
 static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                           const struct unit *unit, const float *unit_a, int64_t first_panel, int64_t last_panel, int64_t batch,
-                           int64_t column, int64_t columns, float *b)
+                           const struct unit *unit, struct slab slab, const float *unit_a, int64_t first_panel,
+                           int64_t last_panel, int64_t batch, int64_t column, int64_t columns, float *b)
 {
     int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1);
     char *c = (char *)gemm->c(gemm, batch) + column * (int64_t)sizeof(float);
-    for (int64_t begin = 0; begin < gemm->depth; begin += cut->depth_step) {
-        int64_t end = sdgen_min(begin + cut->depth_step, gemm->depth), depth = end - begin;
+    for (int64_t begin = slab.begin; begin < slab.end; begin += cut->depth_step) {
+        int64_t end = sdgen_min(begin + cut->depth_step, slab.end), depth = end - begin;
+        const float *a = unit_a + unit->rows * (begin - slab.begin);
         bool last = end == gemm->depth;
         gemm->pack_b(gemm, plan->kernels, batch, column, columns, begin, end, b);
         for (int64_t mc_panel = first_panel; mc_panel < last_panel; mc_panel += panels_step) {
@@ -170,9 +173,9 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
                 for (int64_t panel = mc_panel; panel < mc_end; panel++) {
                     int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
                     epilogue.row_bias = last && gemm->row_bias ? gemm->row_bias + unit->row + row : NULL;
-                    gemm->tile.gemm[rows]((size_t)depth, unit_a + unit->rows * begin + row * depth, b + j * depth,
-                                              (float *)(void *)(c + (unit->row + row) * gemm->c_stride) + j,
-                                              (size_t)gemm->c_stride, &epilogue);
+                    gemm->tile.gemm[rows]((size_t)depth, a + row * depth, b + j * depth,
+                                          (float *)(void *)(c + (unit->row + row) * gemm->c_stride) + j, (size_t)gemm->c_stride,
+                                          &epilogue);
                 }
             }
         }
@@ -180,7 +183,8 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
 }
 
 static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                           const struct sdgen_team *team, const struct work *work, int64_t first_unit, int64_t units)
+                           const struct sdgen_team *team, const struct work *work, struct slab slab, int64_t first_unit,
+                           int64_t units)
 {
     /* Items: column panels, within shares of a unit's rows, within batches of C, within units. */
     int64_t panels = cut->column_panels;
@@ -196,9 +200,10 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
             struct unit unit = unit_of(gemm, cut, first_unit + index);
             int64_t column = begin % panels * gemm->tile.columns;
             int64_t column_end = sdgen_min(column + (run_end - begin) * gemm->tile.columns, gemm->columns);
-            multiply_block(plan, gemm, cut, &unit, work->a + index * cut->unit_size, share * unit.panels / cut->row_shares,
-                           (share + 1) * unit.panels / cut->row_shares, gemm->a_shared ? batch : unit.batch, column,
-                           column_end - column, work->b);
+            int64_t first_panel = share * unit.panels / cut->row_shares, last_panel = (share + 1) * unit.panels / cut->row_shares;
+            if (first_panel < last_panel)
+                multiply_block(plan, gemm, cut, &unit, slab, work->a + index * cut->unit_size, first_panel, last_panel,
+                               gemm->a_shared ? batch : unit.batch, column, column_end - column, work->b);
             begin = run_end;
         }
 }
@@ -209,18 +214,21 @@ void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, co
     struct work work = work_of(&cut, team);
     if (team->ith == 0)
         sdgen_queue_reset(work.packing);
-    wait_for_all(team);
-    for (int64_t unit = 0; unit < cut.units; unit += cut.group) {
-        int64_t units = sdgen_min(cut.group, cut.units - unit);
-        /* Each queue is reset while the other is in use, between two barriers. */
-        if (team->ith == 0)
-            sdgen_queue_reset(work.products);
-        pack_group(plan, gemm, &cut, team, &work, unit, units);
-        wait_for_all(team);
-        if (team->ith == 0)
-            sdgen_queue_reset(work.packing);
-        multiply_group(plan, gemm, &cut, team, &work, unit, units);
-        if (unit + units < cut.units)
-            wait_for_all(team);
+    sdgen_wait(team);
+    for (int64_t begin = 0; begin < gemm->depth; begin += cut.slab) {
+        struct slab slab = {begin, sdgen_min(begin + cut.slab, gemm->depth)};
+        for (int64_t unit = 0; unit < cut.units; unit += cut.group) {
+            int64_t units = sdgen_min(cut.group, cut.units - unit);
+            /* Each queue is reset while the other is in use, between two barriers. */
+            if (team->ith == 0)
+                sdgen_queue_reset(work.products);
+            pack_group(plan, gemm, &cut, team, &work, slab, unit, units);
+            sdgen_wait(team);
+            if (team->ith == 0)
+                sdgen_queue_reset(work.packing);
+            multiply_group(plan, gemm, &cut, team, &work, slab, unit, units);
+            if (unit + units < cut.units || slab.end < gemm->depth)
+                sdgen_wait(team);
+        }
     }
 }

@@ -34,6 +34,13 @@ struct sdgen_gemm {
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth);
 void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team);
 
+/* Returns when all of the team's threads have come here. */
+static inline void sdgen_wait(const struct sdgen_team *team)
+{
+    if (team->nth > 1)
+        team->barrier(team->barrier_data);
+}
+
 static inline int64_t sdgen_type_size(enum sdgen_type type)
 {
     return type == SDGEN_F32 ? 4 : 2;

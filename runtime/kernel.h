@@ -34,6 +34,23 @@ struct sdgen_epilogue {
 typedef void sdgen_gemm_kernel(size_t k, const float *a, const float *b, float *c, size_t c_stride,
                                const struct sdgen_epilogue *epilogue);
 
+/* Where the sums of a product of few rows go: c[i][j] = sum * scale + column_bias[j]. */
+struct sdgen_dot_output {
+    float *c;
+    int64_t c_stride;         /* bytes */
+    const float *column_bias; /* of the tile's first column on, or NULL */
+    float scale;
+};
+
+/* Matrix product of few rows, nothing packed, `rows` by `columns` of the kernel:
+ *
+ *   c[i][j] = (sum over p < k of x[i][p] * w[j][p]) * scale + column_bias[j]
+ *
+ * x and w: rows of k elements side by side, x_stride and w_stride bytes apart, aligned to their elements; w of the kernel's type. k
+ * may be 0. The order of the sums is the kernel's own, the same for every element. */
+typedef void sdgen_dot_kernel(size_t k, const float *x, ptrdiff_t x_stride, const void *w, ptrdiff_t w_stride,
+                              const struct sdgen_dot_output *output);
+
 /* Packing of a panel of rows whose k elements lie side by side (a transposition):
  *
  *   dst[p][i] = float(src[i][p]),  p < k, i < width;  rows from `rows` to width - 1 become 0

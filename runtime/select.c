@@ -26,8 +26,8 @@ static const struct {
 } levels[LEVELS] = {
     [SDGEN_LEVEL_C] = {"c", 0},
     [SDGEN_LEVEL_AVX2] = {"avx2", AVX2_FEATURES},
-    [SDGEN_LEVEL_AVX512] = {"avx512", AVX2_FEATURES | SDGEN_FEATURE_AVX512F | SDGEN_FEATURE_AVX512DQ | SDGEN_FEATURE_AVX512BW |
-                                          SDGEN_FEATURE_AVX512VL},
+    [SDGEN_LEVEL_AVX512] = {"avx512", AVX2_FEATURES | SDGEN_FEATURE_BMI2 | SDGEN_FEATURE_AVX512F | SDGEN_FEATURE_AVX512DQ |
+                                          SDGEN_FEATURE_AVX512BW | SDGEN_FEATURE_AVX512VL},
 };
 
 /* The tiles that are chosen from, with the rate of each where its rows and columns are all used, relative to the others of its level.

@@ -60,6 +60,7 @@ class Feature(IntFlag):
     AMX_BF16 = 1 << 13
     AMX_INT8 = 1 << 14
     AMX_FP16 = 1 << 15
+    BMI2 = 1 << 16
 
 
 class Type(IntEnum):

@@ -11,8 +11,8 @@ from tests import sdgen_native as native
 from tests.sdgen_native import Feature, Form, Level
 
 XMM, YMM, ZMM, TILES = 1 << 1, 1 << 2, 7 << 5, 3 << 17
-AVX2 = Feature.AVX2 | Feature.FMA | Feature.F16C
-AVX512 = AVX2 | Feature.AVX512F | Feature.AVX512DQ | Feature.AVX512BW | Feature.AVX512VL
+AVX2 = Feature.AVX2 | Feature.FMA | Feature.F16C  # what the level needs
+AVX512 = AVX2 | Feature.BMI2 | Feature.AVX512F | Feature.AVX512DQ | Feature.AVX512BW | Feature.AVX512VL
 AMX = Feature.AMX_TILE | Feature.AMX_BF16 | Feature.AMX_INT8
 
 # Where CPUID shows each feature: field of struct sdgen_cpuid and bit, by Intel's manual.
@@ -33,6 +33,7 @@ BITS = {
     Feature.AMX_BF16: ("leaf7_edx", 22),
     Feature.AMX_INT8: ("leaf7_edx", 25),
     Feature.AMX_FP16: ("leaf7_1_eax", 21),
+    Feature.BMI2: ("leaf7_ebx", 8),
 }
 OSXSAVE, AVX = ("leaf1_ecx", 27), ("leaf1_ecx", 28)
 
@@ -92,18 +93,18 @@ PROCESSORS: dict[str, tuple[MadeUp, Feature]] = {
     "nehalem": (MadeUp(frozenset(), 0, max_leaf=11), Feature(0)),
     "without OSXSAVE": (replace(GRANITE_RAPIDS.without(OSXSAVE), xcr0=0), Feature(0)),
     "without AVX": (GRANITE_RAPIDS.without(AVX), Feature(0)),
-    "system hides YMM": (replace(GRANITE_RAPIDS, xcr0=1 | XMM), Feature(0)),
+    "system hides YMM": (replace(GRANITE_RAPIDS, xcr0=1 | XMM), Feature.BMI2),
     "system hides XMM": (replace(HASWELL, xcr0=1 | YMM), Feature(0)),
     "system hides ZMM": (
         replace(GRANITE_RAPIDS, xcr0=1 | AVX_STATE | TILES),
-        AVX2 | Feature.AVX_VNNI | AMX | Feature.AMX_FP16,
+        AVX2 | Feature.BMI2 | Feature.AVX_VNNI | AMX | Feature.AMX_FP16,
     ),
-    "system hides masks": (replace(SKYLAKE_X, xcr0=1 | XMM | YMM | 6 << 5), AVX2),
-    "system hides ZMM16-31": (replace(SKYLAKE_X, xcr0=1 | XMM | YMM | 3 << 5), AVX2),
+    "system hides masks": (replace(SKYLAKE_X, xcr0=1 | XMM | YMM | 6 << 5), AVX2 | Feature.BMI2),
+    "system hides ZMM16-31": (replace(SKYLAKE_X, xcr0=1 | XMM | YMM | 3 << 5), AVX2 | Feature.BMI2),
     "system hides TILEDATA": (replace(SAPPHIRE_RAPIDS, xcr0=1 | AVX512_STATE | 1 << 17), INTEL_SERVER & ~AMX),
     "tiles not permitted": (replace(SAPPHIRE_RAPIDS, tiles_permitted=False), INTEL_SERVER & ~AMX),
     "without FMA": (HASWELL.without(BITS[Feature.FMA]), AVX2 & ~Feature.FMA),
-    "without AVX512F": (ICE_LAKE.without(BITS[Feature.AVX512F]), AVX2),
+    "without AVX512F": (ICE_LAKE.without(BITS[Feature.AVX512F]), AVX2 | Feature.BMI2),
     "without AVX512VL": (SKYLAKE_X.without(BITS[Feature.AVX512VL]), AVX512 & ~Feature.AVX512VL),
     "without leaf 7": (replace(GRANITE_RAPIDS, max_leaf=6), Feature.FMA | Feature.F16C),
     "nothing": (MadeUp(frozenset(), 0, max_leaf=0), Feature(0)),

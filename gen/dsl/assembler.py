@@ -18,6 +18,8 @@ from gen.dsl.operands import Memory, Operand, Register, to_peachpy
 from gen.dsl.registers import (
     ARGUMENTS,
     CALLEE_SAVED,
+    FRAME_POINTER,
+    STACK_POINTER,
     RegisterFile,
     general_registers,
     mask_registers,
@@ -61,6 +63,7 @@ class Assembler:
         self._labels: set[str] = set()
         self._placed: set[str] = set()
         self._constants: dict[tuple[int, ...], Constant] = {}
+        self._frame_size = 0
         self._general = general_registers(spec.name)
         self._vectors = vector_registers(spec.name, level.vector_kind, level.vector_registers)
         self._masks = mask_registers(spec.name)
@@ -103,6 +106,15 @@ class Assembler:
     def tiles(self, name: str, why: str, count: int) -> tuple[Register, ...]:
         """Several tile registers for one purpose (AMX)."""
         return self._tiles.allocate(name, why, count)
+
+    def frame(self, why: str, size: int) -> Register:
+        """Memory of the stack, aligned to 64 bytes, as long as the kernel runs; the register that points at it.
+
+        Asked for once, while rbp is free.
+        """
+        self._general.take("frame", "the stack pointer without the frame", (FRAME_POINTER,))
+        self._frame_size = size
+        return self._general.take("stack", why, (STACK_POINTER,))[0]
 
     def free_vectors(self) -> int:
         """How many vector registers are left."""
@@ -248,11 +260,19 @@ class Assembler:
             yield self._frame_instruction("PUSH", register)
             yield "\t.cfi_adjust_cfa_offset 8"
             yield f"\t.cfi_rel_offset {register}, 0"
+        if self._frame_size:
+            yield self._frame_instruction("MOV", FRAME_POINTER, STACK_POINTER)
+            yield f"\t.cfi_def_cfa_register {FRAME_POINTER}"
+            yield self._frame_instruction("SUB", STACK_POINTER, self._frame_size)
+            yield self._frame_instruction("AND", STACK_POINTER, -64)
 
     def _epilogue(self, saved: list[Register]) -> Iterator[Instruction | str]:
         yield ""
         if saved:
             yield "\t.cfi_remember_state"
+        if self._frame_size:
+            yield self._frame_instruction("MOV", STACK_POINTER, FRAME_POINTER)
+            yield f"\t.cfi_def_cfa_register {STACK_POINTER}"
         for register in reversed(saved):
             yield self._frame_instruction("POP", register)
             yield "\t.cfi_adjust_cfa_offset -8"
@@ -263,10 +283,10 @@ class Assembler:
         if saved:
             yield "\t.cfi_restore_state"
 
-    def _frame_instruction(self, mnemonic: str, *registers: Register) -> Instruction:
+    def _frame_instruction(self, mnemonic: str, *operands: Register | int) -> Instruction:
         # The saved registers need not be held any more where the kernel returns.
-        instruction = getattr(peachpy.x86_64, mnemonic)(*(register.peachpy() for register in registers))
-        text = f"{mnemonic.lower()} {', '.join(map(str, registers))}".rstrip()
+        instruction = getattr(peachpy.x86_64, mnemonic)(*map(to_peachpy, operands))
+        text = f"{mnemonic.lower()} {', '.join(map(str, operands))}".rstrip()
         extensions = frozenset(extension.name for extension in instruction.isa_extensions)
         return Instruction(text, bytes(instruction.encode()), extensions)
 

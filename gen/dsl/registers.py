@@ -10,6 +10,7 @@ from gen.dsl.operands import Register
 
 ARGUMENTS = tuple(Register("r64", number) for number in (7, 6, 2, 1, 8, 9))
 CALLEE_SAVED = tuple(Register("r64", number) for number in (3, 5, 12, 13, 14, 15))
+STACK_POINTER, FRAME_POINTER = Register("r64", 4), Register("r64", 5)
 _GENERAL = (*ARGUMENTS, *(Register("r64", number) for number in (0, 10, 11)), *CALLEE_SAVED)
 
 
@@ -83,7 +84,7 @@ class RegisterFile:
 
 
 def general_registers(kernel: str) -> RegisterFile:
-    """The general-purpose registers: arguments, scratch, callee-saved. rsp is never handed out."""
+    """The general-purpose registers: arguments, scratch, callee-saved. rsp is handed out with a frame only."""
     return RegisterFile(kernel, "general-purpose", _GENERAL)
 
 

@@ -42,6 +42,22 @@ class VectorUnit(ABC):
         """dst = src, aligned to nothing"""
         self.a.VMOVUPS(dst, src)
 
+    def load_widened(self, dst: Register, src: Memory, type_: str) -> None:
+        """dst = float(src), aligned to nothing, elements of type f32, f16 or bf16"""
+        if type_ == "f32":
+            self.load(dst, src)
+        else:
+            self.widen(dst, src, type_)
+
+    def widen(self, dst: Register, src: Register | Memory, type_: str) -> None:
+        """dst = float(src), elements of type f16 or bf16; src may be the lower half of dst"""
+        if type_ == "f16":
+            self.a.VCVTPH2PS(dst, src)
+        else:
+            # the upper half of a single-precision number
+            self.a.VPMOVZXWD(dst, src)
+            self.a.VPSLLD(dst, dst, 16)
+
     def broadcast(self, dst: Register, src: Memory) -> None:
         """dst[lane] = src for every lane"""
         self.a.VBROADCASTSS(dst, src)
@@ -57,6 +73,10 @@ class VectorUnit(ABC):
     def multiply(self, dst: Register, x: Register, y: Register | Memory) -> None:
         """dst = x * y"""
         self.a.VMULPS(dst, x, y)
+
+    @abstractmethod
+    def fold(self, dst: Register, scratch: Register) -> None:
+        """dst[lane] = the sum of all lanes that are `lane` modulo 8, for the lanes below 8"""
 
     # Masks: registers of whatever kind the instruction set has for them.
 
@@ -99,6 +119,9 @@ class Avx2(VectorUnit):
     def zero(self, dst: Register) -> None:
         low = dst.as_kind("xmm")
         self.a.VXORPS(low, low, low)
+
+    def fold(self, dst: Register, scratch: Register) -> None:
+        pass
 
     def tail_mask(self, name: str, count: Register, scratch: Register) -> Register:
         # mask = table[lanes - min(count, lanes)...]; the table holds `lanes` words -1, then as many words 0
@@ -146,6 +169,11 @@ class Avx512(VectorUnit):
 
     def zero(self, dst: Register) -> None:
         self.a.VPXORD(dst, dst, dst)
+
+    def fold(self, dst: Register, scratch: Register) -> None:
+        low, high = dst.as_kind("ymm"), scratch.as_kind("ymm")
+        self.a.VEXTRACTF64X4(high, dst, 1)
+        self.a.VADDPS(low, low, high)
 
     def tail_mask(self, name: str, count: Register, scratch: Register) -> Register:
         # mask = 2^min(count, lanes) - 1

@@ -6,6 +6,8 @@ other, and adds their outer product.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gen.contract import EPILOGUE, GEMM
 from gen.dsl import Assembler, Contract, DslError, Kernel, Memory, Register, VectorUnit, at, vector_unit
 from gen.family import Family
@@ -22,6 +24,7 @@ OPTIONS = {
 }
 
 _LINE = 64
+_WIDE_PANEL = 16  # rows of the panel that gemm16 takes A from
 _ONE = 0x3F800000  # 1.0 in single precision
 
 
@@ -31,6 +34,7 @@ class _Tile:
     def __init__(self, spec: KernelSpec, level: Level) -> None:
         self.rows, self.width = spec.tile
         self.spec = spec
+        self.a_width = _WIDE_PANEL if spec.operation == "gemm16" else self.rows
         self.a = Assembler(spec, level, GEMM)
         self.v: VectorUnit = vector_unit(self.a)
         self.vectors = self.width // self.v.lanes
@@ -76,13 +80,13 @@ class _Tile:
             self.v.load(register, at(b, 4 * self.width * p + self.v.bytes * vector))
         for i, row in enumerate(self.sums):
             x = self.x[i % len(self.x)]
-            self.v.broadcast(x, at(a, 4 * (self.rows * p + i)))
+            self.v.broadcast(x, at(a, 4 * (self.a_width * p + i)))
             for total, register in zip(row, self.b, strict=True):
                 self.v.fma(total, x, register)
 
     def advance(self, steps: int) -> None:
         """The panels' pointers, `steps` further."""
-        self.a.ADD(self.a.argument("a"), 4 * self.rows * steps)
+        self.a.ADD(self.a.argument("a"), 4 * self.a_width * steps)
         self.a.ADD(self.a.argument("b"), 4 * self.width * steps)
 
     def prefetch(self, panel: str, distance: int, size: int) -> None:
@@ -105,7 +109,7 @@ class _Tile:
         a.SHR(count, unroll.bit_length() - 1)
         a.JZ(rest)
         with a.loop("steps", count, align):
-            self.prefetch("a", self.spec.option("prefetch_a", OPTIONS["prefetch_a"]), 4 * self.rows * unroll)
+            self.prefetch("a", self.spec.option("prefetch_a", OPTIONS["prefetch_a"]), 4 * self.a_width * unroll)
             self.prefetch("b", self.spec.option("prefetch_b", OPTIONS["prefetch_b"]), 4 * self.width * unroll)
             for p in range(unroll):
                 self.step(p)
@@ -201,6 +205,12 @@ class _Tile:
         a.place(done)
         a.ret()
 
+    def panels(self) -> str:
+        """Their extents, for the banner."""
+        if self.a_width == self.rows:
+            return f"a: [k][{self.rows}] and b: [k][{self.width}], packed without gaps; k may be 0."
+        return f"a: [k][{self.rows}], {self.a_width} elements apart, b: [k][{self.width}] without gaps; k may be 0."
+
     def kernel(self) -> Kernel:
         """The whole kernel."""
         a = self.a
@@ -223,7 +233,7 @@ class _Tile:
                     "epilogue(t): t = accumulate ? c + t : t;  t *= scale;  t += row_bias[i];  t += column_bias[j]",
                 ),
                 extents=(
-                    f"a: [k][{self.rows}] and b: [k][{self.width}], packed without gaps; k may be 0.",
+                    self.panels(),
                     f"c: [{self.rows}][columns], rows of c_stride bytes, 1 <= columns <= {self.width}.",
                     f"row_bias: [{self.rows}] or NULL, column_bias: [columns] or NULL. All aligned to 4 bytes.",
                     "Nothing else is read or written; C is read only where accumulate is set.",
@@ -256,6 +266,9 @@ KERNELS = tuple(
     for rows in range(1, most + 1)
 )
 
+# The same tiles of products whose A is a part of the rows of a panel of sixteen.
+GEMM16_KERNELS = tuple(KernelSpec("gemm16", spec.types, spec.tile, spec.level) for spec in KERNELS)
+
 FAMILY = Family(
     macro="SDGEN_GEMM_KERNEL",
     columns=("type", "rows", "columns", "level", "symbol"),
@@ -264,3 +277,5 @@ FAMILY = Family(
     kernels=KERNELS,
     options=OPTIONS,
 )
+
+GEMM16_FAMILY = replace(FAMILY, macro="SDGEN_GEMM16_KERNEL", kernels=GEMM16_KERNELS)

@@ -105,7 +105,7 @@ static bool plan_matmul(const struct ggml_tensor *dst, struct sdgen_matmul *op)
     const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
     enum sdgen_type w_type;
     if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 ||
-        w->nb[0] != ggml_type_size(w->type) || x->nb[0] != sizeof(float) || dst->nb[0] != sizeof(float))
+        w->nb[0] != ggml_type_size(w->type) || w->ne[0] != x->ne[0] || x->nb[0] != sizeof(float) || dst->nb[0] != sizeof(float))
         return false;
     *op = (struct sdgen_matmul){
         .m = dst->ne[1],
@@ -133,7 +133,7 @@ static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
     const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
     enum sdgen_type w_type;
     if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 || !ggml_is_contiguous(w) ||
-        !ggml_is_contiguous(dst) || x->nb[0] != sizeof(float))
+        !ggml_is_contiguous(dst) || x->nb[0] != sizeof(float) || w->ne[2] != x->ne[2] || w->ne[3] != dst->ne[2])
         return false;
     const int32_t *parameters = dst->op_params;
     *op = (struct sdgen_conv2d){

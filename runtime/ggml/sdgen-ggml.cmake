@@ -2,7 +2,6 @@
 get_filename_component(SDGEN_RUNTIME ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 
 function(sdgen_add_to target)
-  enable_language(C ASM)
   if(NOT TARGET sdgen)
     set(SDGEN_TESTS OFF)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

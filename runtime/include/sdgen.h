@@ -42,6 +42,7 @@ enum sdgen_feature {
     SDGEN_FEATURE_AMX_BF16 = 1u << 13,
     SDGEN_FEATURE_AMX_INT8 = 1u << 14,
     SDGEN_FEATURE_AMX_FP16 = 1u << 15,
+    SDGEN_FEATURE_BMI2 = 1u << 16,
 };
 
 /* The name of the feature of one bit, "avx512_vnni"; NULL where no feature has it. */

@@ -14,22 +14,24 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
-venv: .venv/stamp ## Set up .venv: PeachPy, cmake, ninja and the other Python packages
-.venv/stamp: requirements.txt scripts/setup_venv.py
-	$(PYTHON) scripts/setup_venv.py
-	@touch $@
+venv: ## Set up .venv with all that the build, tests and benchmarks need
+	@$(PYTHON) scripts/setup_venv.py --dev
+
+.PHONY: build-venv
+build-venv:
+	@$(PYTHON) scripts/setup_venv.py
 
 .PHONY: sd-cli
-sd-cli: venv ## Build build/bin/sd-cli (SDCPP_SRC=DIR takes a checkout of your own)
+sd-cli: build-venv ## Build build/bin/sd-cli (SDCPP_SRC=DIR takes a checkout of your own)
 	@$(VENV_PYTHON) scripts/build.py sd-cli
 
 .PHONY: native
-native: venv ## Build the runtime alone, as a shared library, with what the tests need
+native: build-venv ## Build the runtime alone, as a shared library, with what the tests need
 	@$(VENV_PYTHON) scripts/build.py native
 
 .PHONY: baseline
-baseline: venv ## Build the same sources unpatched, to compare with, in two configurations
-	@$(VENV_PYTHON) scripts/build.py baseline baseline-llamafile
+baseline: build-venv ## Build the same sources unpatched, to compare with, in three configurations
+	@$(VENV_PYTHON) scripts/build.py baseline baseline-llamafile baseline-avx2
 
 .PHONY: lint
 lint: venv ## Check the Python code with ruff and mypy
@@ -47,15 +49,15 @@ test: lint native sd-cli ## Run all tests
 	@$(VENV_PYTHON) scripts/test_ggml.py
 
 .PHONY: test-ggml
-test-ggml: venv ## Run ggml's own tests of the operations that the kernels take
+test-ggml: build-venv ## Run ggml's own tests of the operations that the kernels take
 	@$(VENV_PYTHON) scripts/test_ggml.py
 
 .PHONY: demo
-demo: sd-cli ## Make one picture with ggml's kernels and with these (MODEL=PATH takes a checkpoint of your own)
+demo: venv sd-cli ## Make one picture with ggml's kernels and with these (MODEL=PATH takes a checkpoint of your own)
 	@$(VENV_PYTHON) bench/demo.py $(if $(MODEL),--model '$(MODEL)')
 
 .PHONY: bench
-bench: sd-cli baseline ## Time kernels and operations against the FMA peak, then whole pictures against the unpatched builds
+bench: venv sd-cli baseline ## Time kernels and operations against the FMA peak, then whole pictures against the unpatched builds
 	@$(VENV_PYTHON) scripts/build.py sdgen-bench
 	@build/bin/sdgen-bench --threads 1
 	@build/bin/sdgen-bench

@@ -13,7 +13,7 @@
 #include "team.h"
 
 static const char usage[] =
-    "usage: sdgen-bench [--threads N] [--level NAME] [--tile COLUMNS] [--filter TEXT] [--seconds S] [--format table|json]\n"
+    "usage: sdgen-bench [--threads N] [--level NAME] [--tile COLUMNS] [--winograd M] [--filter TEXT] [--seconds S] [--format table|json]\n"
     "\n"
     "Times the kernels in L1 and the operations of SD 1.5 at 512 by 512, each in turn with a register-only loop of FMAs, and\n"
     "prints GFLOP/s, the share of that loop's rate, and the error against double precision. A wrong result is an error.\n"
@@ -21,6 +21,7 @@ static const char usage[] =
     "  --threads N     threads (all processors by default)\n"
     "  --level NAME    c, avx2 or avx512 (the richest the processor has by default)\n"
     "  --tile COLUMNS  the tile of so many columns (chosen by shape by default)\n"
+    "  --winograd M    0 (direct), 2, 3 or 4: the form of 3x3 convolutions (chosen by shape by default)\n"
     "  --filter TEXT   only rows whose name holds TEXT\n"
     "  --seconds S     time spent on a row (1 by default)\n"
     "  --format F      table (default) or json, in Google Benchmark's keys\n";
@@ -29,6 +30,7 @@ struct options {
     int threads;
     enum sdgen_level level;
     int tile;
+    enum sdgen_winograd_choice winograd;
     const char *filter;
     double seconds;
     bool json;
@@ -375,7 +377,8 @@ static struct operation operation_of(const struct bench *bench)
     return (struct operation){
         .plan = {.kernels = sdgen_kernels(bench->options.level),
                  .blocking = sdgen_blocking(sdgen_processor()),
-                 .tile_columns = bench->options.tile}};
+                 .tile_columns = bench->options.tile,
+                 .winograd = bench->options.winograd}};
 }
 
 static void bench_matmul(struct bench *bench, int64_t m, int64_t n, int64_t k)
@@ -520,11 +523,11 @@ static void fail(const char *option, const char *value, const char *allowed)
 static struct options parse(int argc, char **argv)
 {
     static const struct option names[] = {{"threads", required_argument, NULL, 't'}, {"level", required_argument, NULL, 'l'},
-                                          {"tile", required_argument, NULL, 'c'},
+                                          {"tile", required_argument, NULL, 'c'},    {"winograd", required_argument, NULL, 'w'},
                                           {"filter", required_argument, NULL, 'f'},  {"seconds", required_argument, NULL, 's'},
                                           {"format", required_argument, NULL, 'o'},  {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    struct options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN), .seconds = 1};
+    struct options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN), .seconds = 1, .winograd = SDGEN_WINOGRAD_BY_SHAPE};
     uint32_t features = sdgen_processor()->features;
     options.level = sdgen_select_level(features, SDGEN_FORM_ASSEMBLY, SDGEN_LEVEL_RICHEST);
     const char *tile_text = NULL;
@@ -548,6 +551,11 @@ static struct options parse(int argc, char **argv)
             options.tile = (int)strtol(optarg, &end, 10);
             if (*end || options.tile < 1)
                 fail("--tile", optarg, "a number of columns is allowed");
+            break;
+        case 'w':
+            if (!strchr("0234", *optarg) || strlen(optarg) != 1)
+                fail("--winograd", optarg, "0, 2, 3 and 4 are allowed");
+            options.winograd = (enum sdgen_winograd_choice)(*optarg - '0');
             break;
         case 'f': options.filter = optarg; break;
         case 's':

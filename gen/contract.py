@@ -64,6 +64,7 @@ WINOGRAD_INPUT = Struct(
         ("int64_t", "channels", 1),
         ("float *", "dst", 1),
         ("int64_t", "tap_stride", 1),
+        ("int64_t", "dst_channel_stride", 1),
         ("int64_t", "masked", 1),
         ("int32_t", "load_mask", 128),
         ("int32_t", "row_mask", 96),

@@ -1,7 +1,7 @@
-/* Convolution as the product of the weights [channels_out][depth] and the image's patches [depth][pixels], where depth counts
+/* Direct convolution, as the product of the weights [channels_out][depth] and the image's patches [depth][pixels], where depth counts
  * input channels and, within one, the taps of the kernel. A panel of patches is read from the image where it is needed; a patch
  * matrix as a whole never exists. */
-#include "gemm.h"
+#include "conv.h"
 
 enum { LANES = 8 }; /* of a group of sdgen_patches */
 
@@ -189,15 +189,30 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
     };
 }
 
-size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)
+size_t sdgen_conv2d_direct_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)
 {
     struct sdgen_gemm gemm = gemm_of(plan, op);
     return sdgen_gemm_work_size(plan, &gemm, nth);
 }
 
-void sdgen_conv2d(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
+void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
 {
     struct sdgen_conv2d flat = flattened(op);
     struct sdgen_gemm gemm = gemm_of(plan, &flat);
     sdgen_gemm(plan, &gemm, team);
+}
+
+size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)
+{
+    int m = sdgen_select_winograd(plan, op);
+    return m ? sdgen_winograd_work_size(plan, op, m, nth) : sdgen_conv2d_direct_work_size(plan, op, nth);
+}
+
+void sdgen_conv2d(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
+{
+    int m = sdgen_select_winograd(plan, op);
+    if (m)
+        sdgen_winograd(plan, op, m, team);
+    else
+        sdgen_conv2d_direct(plan, op, team);
 }

@@ -1,6 +1,6 @@
 /* From (features, form, cap) to a level, and from a level to its kernels. The tables are made of the generated kernels.inc and of
  * the C form's portable/kernels.inc, which has one line a kernel in the same format. */
-#include "select.h"
+#include "conv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,10 +50,22 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
+#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
+    [LEVEL_##level].winograd[m].input = symbol, [LEVEL_##level].winograd[m].input_lanes = lanes,
+#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) [LEVEL_##level].winograd[m].weights = symbol,
+#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) \
+    [LEVEL_##level].winograd[m].output = symbol, [LEVEL_##level].winograd[m].output_lanes = lanes,
 #include "kernels.inc"
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
+#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
+    [LEVEL_##level].winograd[m].input = symbol, [LEVEL_##level].winograd[m].input_lanes = lanes,
+#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) [LEVEL_##level].winograd[m].weights = symbol,
+#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) \
+    [LEVEL_##level].winograd[m].output = symbol, [LEVEL_##level].winograd[m].output_lanes = lanes,
 #include "portable/kernels.inc"
 };
 
@@ -63,11 +75,19 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
+#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
+#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, 0, level, symbol)
+#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_output", "f32", m, lanes, 0, level, symbol)
 #define SDGEN_PROBE_KERNEL(what, instructions, flops, level, symbol) ROW("probe", "", 0, 0, (flops) ? (flops) : (instructions), level, symbol)
 #include "kernels.inc"
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
+#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
+#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, 0, level, symbol)
+#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_output", "f32", m, lanes, 0, level, symbol)
 #include "portable/kernels.inc"
 };
 
@@ -139,6 +159,13 @@ struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows,
         .columns = tiles[best].columns,
         .gemm = plan->kernels->gemm[tiles[best].columns / SDGEN_COLUMNS_STEP],
     };
+}
+
+int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    if (plan->winograd != SDGEN_WINOGRAD_BY_SHAPE)
+        return plan->winograd && sdgen_winograd_fits(plan, op, plan->winograd) ? plan->winograd : 0;
+    return 0;
 }
 
 /* The index of the variable's value among the names; fallback where it is unset or empty; -1 and a message where it is none. */

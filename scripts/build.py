@@ -14,7 +14,7 @@ from typing import NoReturn
 from sources import BUILD, KINDS, ROOT, prepare, shown
 
 PYTHON = ROOT / ".venv" / "bin" / "python"
-PROGRAMS = PYTHON.parent
+NINJA = PYTHON.parent / "ninja"
 
 # What is left to ggml is built for the same processors as the kernels' lowest level. Elsewhere the compiler's own
 # default stays, and the runtime computes with its portable form.
@@ -47,6 +47,8 @@ TARGETS = {
     "test-backend-ops": Target("patched", "sd-cli", PATCHED_OPTIONS, "test-backend-ops", "bin/test-backend-ops"),
     "baseline": Target("upstream", "baseline", {}, "sd-cli", "bin/sd-cli"),
     "baseline-llamafile": Target("upstream", "baseline-llamafile", {"GGML_LLAMAFILE": "ON"}, "sd-cli", "bin/sd-cli"),
+    # What upstream is on a processor with AVX2 and no more, for comparisons on one that has more.
+    "baseline-avx2": Target("upstream", "baseline-avx2", {"GGML_NATIVE": "OFF"}, "sd-cli", "bin/sd-cli"),
     "native": Target("runtime", "native", SDGEN_OPTIONS, "all", "."),
     "sdgen-bench": Target("runtime", "native", SDGEN_OPTIONS, "sdgen-bench", "bench/sdgen-bench", "bin/sdgen-bench"),
 }
@@ -65,8 +67,9 @@ def run(command: list[str], failure: str) -> None:
 
 def configure(target: Target, source: Path, folder: Path) -> None:
     """Runs cmake where its options are not those of the last time; ninja notices changed CMake files by itself."""
-    command = [str(PROGRAMS / "cmake"), "-S", str(source), "-B", str(folder), "-G", "Ninja"]
-    command += [f"-DCMAKE_MAKE_PROGRAM={PROGRAMS / 'ninja'}", "-DCMAKE_BUILD_TYPE=Release"]
+    # Not the script .venv/bin/cmake: a folder with spaces in its name is too much for the script's first line.
+    command = [str(PYTHON), "-m", "cmake", "-S", str(source), "-B", str(folder), "-G", "Ninja"]
+    command += [f"-DCMAKE_MAKE_PROGRAM={NINJA}", "-DCMAKE_BUILD_TYPE=Release"]
     command += [f"-D{name}={value}" for name, value in target.options.items()]
     compilers = {name: os.environ.get(name, "") for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS")}
     state = json.dumps([command, compilers], indent=1)
@@ -95,7 +98,7 @@ def build(name: str) -> Path:
     folder = BUILD / target.folder
     configure(target, source, folder)
     jobs = str(len(os.sched_getaffinity(0)))
-    run([str(PROGRAMS / "ninja"), "-C", str(folder), "-j", jobs, target.ninja_target], f"{name} could not be built")
+    run([str(NINJA), "-C", str(folder), "-j", jobs, target.ninja_target], f"{name} could not be built")
     product = folder / target.product
     if target.install:
         install(product, BUILD / target.install)

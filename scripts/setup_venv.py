@@ -1,25 +1,34 @@
 #!/usr/bin/env python3
 """Sets up .venv: the pinned Python packages, cmake and ninja, and PeachPy.
 
-PeachPy has no current release on the Python package index, so it comes from the system where that has it, and else out
-of the Debian package, unpacked without root.
+Where all that is there it does nothing. A .venv that was moved, or whose Python is gone, is made anew. PeachPy has no
+current release on the Python package index, so it comes from the system where that has it, and else out of the Debian
+package, unpacked without root.
 """
 
+from __future__ import annotations
+
+import argparse
+import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-REQUIREMENTS = ROOT / "requirements.txt"
-# Where Debian and its derivatives put the packages python3-peachpy and python3-opcodes.
+# Holds where .venv was made, and then a line for each requirements file that is installed.
+STAMP = VENV / "installed"
+BUILD_REQUIREMENTS = ROOT / "requirements.txt"
+DEV_REQUIREMENTS = ROOT / "requirements-dev.txt"
+# Where Debian and its derivatives put the package python3-peachpy.
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
-PEACHPY_MODULES = ("peachpy", "opcodes")
-DEBIAN_PACKAGES = ("python3-peachpy", "python3-opcodes")
+DEBIAN_PACKAGE = "python3-peachpy"
 
 NO_PEACHPY = """\
 PeachPy is missing, and it could not be fetched ({reason}). Either
@@ -28,7 +37,7 @@ PeachPy is missing, and it could not be fetched ({reason}). Either
 and run make again."""
 
 
-def die(message: str) -> None:
+def die(message: str) -> NoReturn:
     sys.exit("setup_venv: " + message)
 
 
@@ -41,24 +50,37 @@ def run(*command: object) -> bool:
 
 
 def quiet(*command: object) -> bool:
-    return subprocess.run([str(part) for part in command], capture_output=True).returncode == 0
+    try:
+        return subprocess.run([str(part) for part in command], capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
-def create_venv() -> None:
-    if VENV_PYTHON.exists() and quiet(VENV_PYTHON, "-c", ""):
-        return
-    say(f"creating {VENV.relative_to(ROOT)} with Python {sys.version.split()[0]}")
+def stamp_line(requirements: Path) -> str:
+    return f"{requirements.name} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
+
+
+def create_venv() -> list[str]:
+    """Makes .venv unless a sound one is there; returns the lines of its stamp."""
+    lines = STAMP.read_text().splitlines() if STAMP.exists() else []
+    if lines[:1] == [str(VENV)] and quiet(VENV_PYTHON, "-c", ""):
+        return lines
+    say(f"creating {VENV.relative_to(ROOT)} with Python {platform.python_version()}")
     # Without pip: Debian keeps ensurepip in a package of its own. pip itself is among the pinned packages.
     if not run(sys.executable, "-m", "venv", "--clear", "--without-pip", VENV):
         die(f"'{sys.executable} -m venv' failed; on Debian or Ubuntu, install python3-venv")
+    STAMP.write_text(f"{VENV}\n")
+    return [str(VENV)]
 
 
-def install_requirements() -> None:
+def install_requirements(files: list[Path]) -> None:
     if not quiet(sys.executable, "-m", "pip", "--version"):
         die(f"{sys.executable} has no pip; on Debian or Ubuntu, install python3-pip")
-    say(f"installing the packages of {REQUIREMENTS.name}")
-    pip = (sys.executable, "-m", "pip", "--python", VENV_PYTHON, "--disable-pip-version-check")
-    if not run(*pip, "install", "-qq", "-r", REQUIREMENTS):
+    say(f"installing the packages of {' and '.join(file.name for file in files)}")
+    # The files are complete. Without --no-deps there would be packages that others need only to be built themselves.
+    command = [sys.executable, "-m", "pip", "--python", VENV_PYTHON, "--disable-pip-version-check"]
+    command += ["install", "-qq", "--no-deps", *(part for file in files for part in ("-r", file))]
+    if not run(*command):
         die("pip could not install the packages (its message is above)")
 
 
@@ -66,59 +88,73 @@ def has_peachpy() -> bool:
     return quiet(VENV_PYTHON, "-c", "import peachpy.x86_64")
 
 
-def unpack_debian_packages(folder: Path) -> str:
-    """Unpacks PeachPy's Debian packages into folder; returns why that failed, or an empty string."""
+def unpack_debian_package(folder: Path) -> str:
+    """Unpacks PeachPy's Debian package into folder; returns why that failed, or an empty string."""
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         return "this system has no apt-get and dpkg"
+    # With package lists of its own, because a fresh system has none and only root may fetch them for all.
+    lists, cache = folder / "lists", folder / "cache"
+    (lists / "partial").mkdir(parents=True)
+    cache.mkdir()
+    # As root, apt-get would drop its privileges to a user who may not write here.
+    options = [f"Dir::State::lists={lists}", f"Dir::Cache={cache}", "APT::Sandbox::User=root"]
+    apt_get = ["apt-get", *(part for option in options for part in ("-o", option))]
+    environment = {**os.environ, "LC_ALL": "C"}
+    said = ""
+    for command in (["update"], ["download", DEBIAN_PACKAGE]):
+        result = subprocess.run([*apt_get, *command], cwd=folder, env=environment, capture_output=True, text=True)
+        said += result.stderr
+    packages = list(folder.glob("*.deb"))
+    if not packages:
+        errors = [line for line in said.splitlines() if line.startswith("E:")]
+        return "apt-get: " + (errors[0].removeprefix("E:").strip() if errors else "download failed")
+    return "" if all(quiet("dpkg", "-x", package, folder) for package in packages) else "dpkg -x failed"
 
-    def download() -> bool:
-        return (
-            subprocess.run(["apt-get", "download", *DEBIAN_PACKAGES], cwd=folder, capture_output=True).returncode == 0
-        )
 
-    if not download():
-        # A fresh system has no package lists yet; only root may fetch them.
-        if os.geteuid() != 0:
-            return "apt-get download failed; 'apt-get update' as root may help"
-        say("updating apt's package lists")
-        if not quiet("apt-get", "update") or not download():
-            return "apt-get download failed"
-    if not all(quiet("dpkg", "-x", package, folder) for package in folder.glob("*.deb")):
-        return "dpkg -x failed"
-    return ""
-
-
-def copy_modules(source: Path) -> None:
+def copy_peachpy(source: Path) -> None:
     site_packages = next((VENV / "lib").glob("python3.*")) / "site-packages"
-    for module in PEACHPY_MODULES:
-        shutil.copytree(source / module, site_packages / module, dirs_exist_ok=True)
+    # Renamed into place, so that a copy that is broken off is not taken for PeachPy.
+    part = site_packages / "peachpy.part"
+    for old in (part, site_packages / "peachpy"):
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(source / "peachpy", part)
+    part.rename(site_packages / "peachpy")
 
 
 def install_peachpy() -> None:
     if has_peachpy():
         return
     reason = ""
-    if all((SYSTEM_PACKAGES / module).is_dir() for module in PEACHPY_MODULES):
+    if (SYSTEM_PACKAGES / "peachpy").is_dir():
         say("taking PeachPy from the system's packages")
-        copy_modules(SYSTEM_PACKAGES)
+        copy_peachpy(SYSTEM_PACKAGES)
     else:
         say("fetching PeachPy's Debian package")
         with tempfile.TemporaryDirectory(prefix="sdgen-") as folder:
-            # apt-get drops its privileges to a user who has to be able to write here.
-            Path(folder).chmod(0o777)
-            reason = unpack_debian_packages(Path(folder))
+            reason = unpack_debian_package(Path(folder))
             if not reason:
-                copy_modules(Path(folder, *SYSTEM_PACKAGES.parts[1:]))
+                copy_peachpy(Path(folder, *SYSTEM_PACKAGES.parts[1:]))
     if not has_peachpy():
-        die(NO_PEACHPY.format(reason=reason or "it cannot be imported", python=VENV_PYTHON.relative_to(ROOT)))
+        message = NO_PEACHPY.format(reason=reason or "it cannot be imported", python=VENV_PYTHON.relative_to(ROOT))
+        if platform.machine() in ("x86_64", "AMD64"):
+            die(message)
+        say("no PeachPy, which the build needs on x86-64 only; the generator does not run")
 
 
 def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 (this runs under whatever python3 is)
-        die(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}; name another: make PYTHON=python3.11")
-    create_venv()
-    install_requirements()
-    install_peachpy()
+        version = platform.python_version()
+        die(f"Python 3.11 or newer is needed, this is {version}; name another: make PYTHON=python3.11")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dev", action="store_true", help="install what tests and benchmarks need as well")
+    files = [BUILD_REQUIREMENTS, *([DEV_REQUIREMENTS] if parser.parse_args().dev else [])]
+    lines = create_venv()
+    missing = [file for file in files if stamp_line(file) not in lines]
+    if missing:
+        install_requirements(missing)
+        install_peachpy()
+        others = [line for line in lines if line.split()[0] not in {file.name for file in missing}]
+        STAMP.write_text("\n".join([*others, *map(stamp_line, missing)]) + "\n")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ def default_blocking() -> native.Blocking:
     return blocking
 
 
+def chain_length(depth: int, kc: int) -> int:
+    """Products that are summed before their sum is added to C, as cut_of in runtime/gemm.c has it: three chains where
+    none gets shorter than twelve for that, more where they would be longer than kc, in steps of eight."""
+    chains = max(-(-depth // kc), min(3, max(depth // 12, 1)))
+    return -(-(-(-depth // chains)) // 8) * 8
+
+
 @dataclass(frozen=True)
 class Tile:
     """The kernels that an operation is computed with: those of a level, of so many columns (0: chosen by shape)."""
@@ -252,26 +259,20 @@ class Conv2d:
             result: Array = c.copy()
             return result
 
-    def _exact(self, w: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
-        width, height = self.size_out
-        pad_x, pad_y = self.pad
+    def patches(self, x: NDArray[Any]) -> NDArray[Any]:
+        """What each output pixel is the product of: [batch][channel and tap][pixel]."""
+        (pad_x, pad_y), (stride_x, stride_y), (dilation_x, dilation_y) = self.pad, self.stride, self.dilation
         padded = np.pad(x, ((0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
-        c = np.zeros((self.batch, self.channels_out, height, width))
-        for ky in range(self.kernel[1]):
-            for kx in range(self.kernel[0]):
-                rows = slice(
-                    ky * self.dilation[1], ky * self.dilation[1] + (height - 1) * self.stride[1] + 1, self.stride[1]
-                )
-                columns = slice(
-                    kx * self.dilation[0], kx * self.dilation[0] + (width - 1) * self.stride[0] + 1, self.stride[0]
-                )
-                c += np.einsum("oi,biyx->boyx", w[:, :, ky, kx], padded[:, :, rows, columns], optimize=True)
-        return c
+        window = (dilation_y * (self.kernel[1] - 1) + 1, dilation_x * (self.kernel[0] - 1) + 1)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3))
+        taps = windows[:, :, ::stride_y, ::stride_x, ::dilation_y, ::dilation_x].transpose(0, 1, 4, 5, 2, 3)
+        return np.ascontiguousarray(taps).reshape(self.batch, -1, self.size_out[0] * self.size_out[1])
 
     def judge(self, data: tuple[NDArray[Any], Array, Array], c: Array) -> Result:
-        w, x = loaded(data[0], self.w_type).astype(np.float64), data[1].astype(np.float64)
-        exact = self._exact(w, x) * self.scale
-        magnitude = self._exact(np.abs(w), np.abs(x)) * abs(self.scale)
+        w = loaded(data[0], self.w_type).astype(np.float64).reshape(self.channels_out, -1)
+        x = self.patches(data[1].astype(np.float64))
+        exact = (w @ x).reshape(c.shape) * self.scale
+        magnitude = (np.abs(w) @ np.abs(x)).reshape(c.shape) * abs(self.scale)
         if self.bias:
             exact, magnitude = exact + data[2][:, None, None], magnitude + np.abs(data[2][:, None, None])
         # However the sums are ordered, a product passes no more roundings than there are products, and two for scale

@@ -100,6 +100,27 @@ def test_layers(tile: Tile, size: tuple[int, int], rng: np.random.Generator) -> 
         case.verify(rng, Run(tile, threads=2), CONV2D_ERROR)
 
 
+@every_tile
+@pytest.mark.parametrize(
+    "channels_in, channels_out, taps",
+    [
+        (4, 320, 3),
+        (4, 512, 3),
+        (8, 128, 3),
+        (16, 128, 3),
+        (21, 128, 3),
+        (190, 128, 1),
+        (320, 128, 1),
+        (320, 4, 3),
+    ],
+)
+def test_accuracy(tile: Tile, channels_in: int, channels_out: int, taps: int, rng: np.random.Generator) -> None:
+    """Short sums, of which the worst of hundreds of thousands counts: the first and the last layer, steps between."""
+    pad = (taps // 2, taps // 2)
+    case = Conv2d(channels_in, channels_out, (64, 64), (taps, taps), pad=pad, w_type=Type(channels_in % 3))
+    case.verify(rng, Run(tile, threads=2), CONV2D_ERROR)
+
+
 THREAD_CASES = [
     Conv2d(1, 1, (1, 1), (1, 1)),
     Conv2d(17, 40, (31, 22), pad=(1, 1), bias=True),

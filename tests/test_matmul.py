@@ -105,6 +105,21 @@ def test_layers(tile: Tile, w_type: Type, rng: np.random.Generator) -> None:
 
 
 @every_tile
+@pytest.mark.parametrize(
+    "m, n, k",
+    [
+        *((4096, 77, k) for k in (36, 40, 77, 80, 128, 160, 191)),
+        *((1024, 320, k) for k in (256, 288, 320)),
+        (77, 768, 768),
+        (77, 3072, 768),
+    ],
+)
+def test_accuracy(tile: Tile, m: int, n: int, k: int, rng: np.random.Generator) -> None:
+    """Short sums, of which the worst of hundreds of thousands counts: attention, text, the first layers."""
+    Matmul(m, n, k, w_type=Type(k % 3)).verify(rng, Run(tile, threads=2), MATMUL_ERROR)
+
+
+@every_tile
 @pytest.mark.parametrize("w_type", Type)
 def test_scale_and_bias(tile: Tile, w_type: Type, rng: np.random.Generator) -> None:
     for scale, bias, blocking in product((1.0, 0.125, -3.7), (False, True), (None, SMALL_BLOCKS)):

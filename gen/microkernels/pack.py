@@ -485,7 +485,7 @@ def build(spec: KernelSpec) -> Kernel:
 # The rows and the columns of the products' tiles.
 _WIDTHS = {
     "avx2": (1, 2, 3, 4, 5, 6, 16),
-    "avx512": (1, 2, 3, 4, 5, 6, 7, 8, 32, 48, 64),
+    "avx512": (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 48, 64),
 }
 
 KERNELS = tuple(

@@ -15,7 +15,6 @@ OPTIONS: dict[str, int] = {}
 
 _QUAD = 4  # tiles
 _QUADS = 4  # that the argument has room for
-_PANEL = 64  # bytes from one channel's taps to those of the next
 
 
 class _Input:
@@ -169,7 +168,7 @@ class _Input:
             for x in self.x:
                 a.ADD(x, self.field("channel_stride"))
                 a.SUB(x, 4 * self.m * self.loads)
-            a.ADD(self.dst, _PANEL)
+            a.ADD(self.dst, self.field("dst_channel_stride"))
         a.place(done)
         a.ret()
         a.place(masked)
@@ -185,8 +184,8 @@ class _Input:
                     f"x[q]: {self.t} rows of each channel, row_stride and channel_stride bytes apart. In each row are",
                     f"{self.loads} loads of four neighbours, load s at {self.m} s. Where `masked` is 0 all are",
                     "read, else the lanes set both in load_mask[s][q] and, for row i, in row_mask[i][q].",
-                    f"dst: {self.t * self.t} taps, tap_stride bytes apart, of channels {_PANEL} bytes apart, each of",
-                    f"{self.v.lanes} tiles. channels may be 0.",
+                    f"dst: {self.t * self.t} taps, tap_stride bytes apart, of channels dst_channel_stride bytes apart,",
+                    f"each of {self.v.lanes} tiles. channels may be 0.",
                     "All aligned to 4 bytes. Nothing else is read or written.",
                 ),
             ),

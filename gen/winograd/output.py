@@ -127,7 +127,8 @@ class _Output:
         for quad, y in enumerate(self.y):
             tail, one, done = (a.label(f"quad{quad}_{role}") for role in ("tail", "one", "done"))
             a.comment(f"quad {quad}: nothing where row >= rows, else {4 * self.m} pixels or `columns`")
-            a.IMUL(left.as_kind("r32"), self.field("rows", 4 * quad), self.row)
+            a.MOV(left.as_kind("r32"), self.row)
+            a.IMUL(left.as_kind("r32"), self.field("rows", 4 * quad))
             a.CMP(self.place, left)
             a.JAE(done)
             a.LEA(to, at(y, index=self.y_row))

@@ -174,11 +174,21 @@ struct sdgen_conv2d {
     const float *bias; /* [channels_out], or NULL */
 };
 
+/* How convolutions of 3 by 3 are computed: F(m x m, 3 x 3) by m, or directly. */
+enum sdgen_winograd_choice {
+    SDGEN_WINOGRAD_DIRECT = 0,
+    SDGEN_WINOGRAD_2 = 2,
+    SDGEN_WINOGRAD_3 = 3,
+    SDGEN_WINOGRAD_4 = 4,
+    SDGEN_WINOGRAD_BY_SHAPE = -1,
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels;
     struct sdgen_blocking blocking;
     int tile_columns; /* 0: the tile is chosen by shape; else the one of so many columns, which the level must have */
+    enum sdgen_winograd_choice winograd; /* where it fits; else directly */
 };
 
 /* NULL if the operation can be computed, else what is wrong with it, in a few words. */

@@ -23,11 +23,11 @@ static inline vector load(const float *src)
 
 /* With `rows` a constant the sums stay in registers. This file is compiled so that s + a * b becomes a fused multiply-add where the
  * processor has one. */
-static inline __attribute__((always_inline)) void gemm(int rows, size_t k, const float *a, const float *b, float *c,
+static inline __attribute__((always_inline)) void gemm(int rows, int a_step, size_t k, const float *a, const float *b, float *c,
                                                        size_t c_stride, const struct sdgen_epilogue *epilogue)
 {
     vector sum[6][WIDTH / LANES] = {{{0}}};
-    for (size_t p = 0; p < k; p++, a += rows, b += WIDTH) {
+    for (size_t p = 0; p < k; p++, a += a_step, b += WIDTH) {
         vector b0 = load(b), b1 = load(b + LANES);
         UNROLL
         for (int i = 0; i < rows; i++) {
@@ -41,6 +41,11 @@ static inline __attribute__((always_inline)) void gemm(int rows, size_t k, const
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol)                                                                 \
     void symbol(size_t k, const float *a, const float *b, float *c, size_t c_stride, const struct sdgen_epilogue *epilogue) \
     {                                                                                                                       \
-        gemm(rows, k, a, b, c, c_stride, epilogue);                                                                         \
+        gemm(rows, rows, k, a, b, c, c_stride, epilogue);                                                                         \
+    }
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol)                                                               \
+    void symbol(size_t k, const float *a, const float *b, float *c, size_t c_stride, const struct sdgen_epilogue *epilogue) \
+    {                                                                                                                       \
+        gemm(rows, 16, k, a, b, c, c_stride, epilogue);                                                                     \
     }
 #include "kernels.inc"

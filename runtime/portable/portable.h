@@ -7,6 +7,10 @@
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) extern sdgen_gemm_kernel symbol;
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) extern sdgen_pack_kernel symbol;
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) extern sdgen_pack_patches_kernel symbol;
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) extern sdgen_gemm_kernel symbol;
+#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) extern sdgen_winograd_input_kernel symbol;
+#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) extern sdgen_winograd_weights_kernel symbol;
+#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) extern sdgen_winograd_output_kernel symbol;
 #include "kernels.inc"
 
 /* What sdgen_epilogue says, for a tile of sums [rows][width]. */

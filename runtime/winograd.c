@@ -1,0 +1,286 @@
+/* 3x3 convolutions by Winograd's F(m x m, 3 x 3), a block of tiles at a time:
+ *
+ *   1. all threads transform the block's input tiles into V[tap][panel of tiles][channel in][columns of a panel];
+ *   2. groups of 16 output channels are handed out; for each a thread packs and transforms the weights of a few input channels after
+ *      the other into U[tap][channel in][16], and adds their products with V to M[tap][16][tiles of the block];
+ *   3. the same thread transforms M into the output.
+ *
+ * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. */
+#include "conv.h"
+
+#include "schedule.h"
+
+enum {
+    QUAD = 4,            /* tiles */
+    GROUP = 16,          /* output channels */
+    MOST_TAPS = 36,
+    CHAIN = 112,         /* most input channels summed before they are added to M: for accuracy, and so that U stays in L2 */
+    MOST_COLUMNS = 512,  /* of a block, so that M stays in the cache */
+    INPUT_CHANNELS = 64, /* input channels transformed at a time */
+    LEAST_SHARES = 4,    /* shares of a block for each thread, at least */
+    LINE = 64,
+};
+
+/* How a convolution is cut; the same for every thread. */
+struct cut {
+    const struct sdgen_winograd_kernels *kernels;
+    struct sdgen_tile tile;
+    int64_t m, taps;
+    int64_t tiles_x, tiles_y, quads_x; /* of an image; rows of tiles are padded to whole quads */
+    int64_t quads;                     /* of all images */
+    int64_t panel_quads;
+    int64_t panels;       /* of all quads */
+    int64_t block_panels; /* at a time */
+    int64_t chain;        /* input channels */
+    int64_t groups;       /* of output channels */
+    int64_t shares;       /* parts of a block's panels that are handed out apart, because there are few groups */
+};
+
+bool sdgen_winograd_fits(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
+{
+    return plan->kernels->winograd[m].input && op->kernel_width == 3 && op->kernel_height == 3 && op->stride_x == 1 && op->stride_y == 1 && op->dilation_x == 1 &&
+           op->dilation_y == 1;
+}
+
+static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
+{
+    struct cut cut;
+    cut.kernels = &plan->kernels->winograd[m];
+    cut.m = m;
+    cut.taps = (m + 2) * (m + 2);
+    cut.tiles_x = sdgen_ceil_div(op->width_out, m);
+    cut.tiles_y = sdgen_ceil_div(op->height_out, m);
+    cut.quads_x = sdgen_ceil_div(cut.tiles_x, QUAD);
+    cut.quads = cut.quads_x * cut.tiles_y * op->batch;
+    cut.tile = sdgen_select_tile(plan, GROUP, cut.quads * QUAD);
+    cut.panel_quads = cut.tile.columns / QUAD;
+    cut.panels = sdgen_ceil_div(cut.quads, cut.panel_quads);
+
+    int64_t panel_bytes = cut.taps * op->channels_in * cut.tile.columns * (int64_t)sizeof(float);
+    int64_t most = sdgen_min(plan->blocking.packed_bytes / panel_bytes, MOST_COLUMNS / cut.tile.columns);
+    int64_t blocks = sdgen_ceil_div(cut.panels, sdgen_max(most, 1));
+    cut.block_panels = sdgen_ceil_div(cut.panels, blocks);
+
+    cut.chain = sdgen_ceil_div(op->channels_in, sdgen_ceil_div(op->channels_in, CHAIN));
+    cut.groups = sdgen_ceil_div(op->channels_out, GROUP);
+    cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups), cut.block_panels);
+    return cut;
+}
+
+/* Working memory: two queues, V, and for each thread its packed weights, U and M. */
+struct work {
+    struct sdgen_queue *inputs, *products;
+    float *v, *packed, *u, *m;
+};
+
+static size_t line_up(int64_t floats)
+{
+    return ((size_t)floats * sizeof(float) + LINE - 1) / LINE * LINE;
+}
+
+static size_t v_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return line_up(cut->taps * cut->block_panels * op->channels_in * cut->tile.columns);
+}
+
+static size_t packed_size(const struct cut *cut)
+{
+    return line_up(9 * cut->chain * GROUP);
+}
+
+static size_t u_size(const struct cut *cut)
+{
+    return line_up(cut->taps * cut->chain * GROUP);
+}
+
+static size_t m_size(const struct cut *cut)
+{
+    return line_up(cut->taps * GROUP * cut->block_panels * cut->tile.columns);
+}
+
+size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
+{
+    struct cut cut = cut_of(plan, op, m, nth);
+    size_t own = packed_size(&cut) + u_size(&cut) + m_size(&cut);
+    return LINE + 2 * sizeof(struct sdgen_queue) + v_size(&cut, op) + (size_t)nth * own;
+}
+
+static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op, const struct sdgen_team *team)
+{
+    char *base = (char *)team->work;
+    base += (LINE - (uintptr_t)base % LINE) % LINE;
+    struct work work;
+    work.inputs = (struct sdgen_queue *)(void *)base;
+    work.products = work.inputs + 1;
+    base += 2 * sizeof(struct sdgen_queue);
+    work.v = (float *)(void *)base;
+    base += v_size(cut, op) + (size_t)team->ith * (packed_size(cut) + u_size(cut) + m_size(cut));
+    work.packed = (float *)(void *)base;
+    work.u = (float *)(void *)(base + packed_size(cut));
+    work.m = (float *)(void *)(base + packed_size(cut) + u_size(cut));
+    return work;
+}
+
+/* Where a quad lies: its image and its first output pixel; false beyond the last one. */
+struct place {
+    int64_t image, x, y;
+};
+
+static bool place_of(const struct cut *cut, int64_t quad, struct place *place)
+{
+    place->image = quad / (cut->quads_x * cut->tiles_y);
+    place->y = quad / cut->quads_x % cut->tiles_y * cut->m;
+    place->x = quad % cut->quads_x * QUAD * cut->m;
+    return quad < cut->quads;
+}
+
+/* Loads of a quad's row by the input transform, in pixels from its first: m l, and m l + 4 where the tile is wider than 4. */
+static int64_t load_offset(int64_t m, int64_t load)
+{
+    return m == 4 ? 4 * load : load < QUAD ? m * load : m * (load - QUAD) + 4;
+}
+
+static int64_t load_count(int64_t m)
+{
+    return m == 2 ? 4 : m == 3 ? 8 : 5;
+}
+
+static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel,
+                           struct sdgen_winograd_input *input, int64_t q)
+{
+    struct place place;
+    bool exists = place_of(cut, quad, &place);
+    int64_t x = place.x - op->pad_x, y = place.y - op->pad_y, tile = cut->m + 2;
+    int64_t offset = exists ? place.image * op->x_batch_stride + channel * op->x_channel_stride + y * op->x_row_stride +
+                                  x * (int64_t)sizeof(float)
+                            : 0;
+    input->x[q] = (const float *)((uintptr_t)op->x + (uintptr_t)offset); /* may begin before the image */
+    bool inside = exists && y >= 0 && y + tile <= op->height;
+    for (int64_t row = 0; row < tile; row++) {
+        int32_t mask = exists && y + row >= 0 && y + row < op->height ? -1 : 0;
+        for (int64_t l = 0; l < QUAD; l++)
+            input->row_mask[row][q][l] = mask;
+    }
+    for (int64_t load = 0; load < load_count(cut->m); load++) {
+        int64_t first = x + load_offset(cut->m, load);
+        inside = inside && first >= 0 && first + QUAD <= op->width;
+        for (int64_t l = 0; l < QUAD; l++)
+            input->load_mask[load][q][l] = exists && first + l >= 0 && first + l < op->width ? -1 : 0;
+    }
+    input->masked |= !inside;
+}
+
+static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct sdgen_team *team,
+                             const struct work *work, int64_t first_panel, int64_t panels)
+{
+    int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, vectors = columns / lanes;
+    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS);
+    int64_t items = panels * vectors * channel_blocks, begin, end;
+    while (sdgen_queue_take(work->inputs, items, items, team->nth, &begin, &end))
+        for (int64_t item = begin; item < end; item++) {
+            int64_t channel = item % channel_blocks * INPUT_CHANNELS;
+            int64_t panel = item / channel_blocks / vectors, vector = item / channel_blocks % vectors;
+            struct sdgen_winograd_input input = {
+                .row_stride = op->x_row_stride,
+                .channel_stride = op->x_channel_stride,
+                .channels = sdgen_min(INPUT_CHANNELS, op->channels_in - channel),
+                .dst = work->v + (panel * op->channels_in + channel) * columns + vector * lanes,
+                .tap_stride = panels * op->channels_in * columns * (int64_t)sizeof(float),
+                .dst_channel_stride = columns * (int64_t)sizeof(float),
+            };
+            int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
+            for (int64_t q = 0; q < lanes / QUAD; q++)
+                set_input_quad(cut, op, quad + q, channel, &input, q);
+            cut->kernels->input(&input);
+        }
+}
+
+/* M of a group and some of the block's panels, [tap][GROUP][the panels' columns]. */
+static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
+                     int64_t group, int64_t block_panels, int64_t first_panel, int64_t panels)
+{
+    int64_t columns = cut->tile.columns, m_stride = panels * columns;
+    int64_t rows = sdgen_min(GROUP, op->channels_out - group * GROUP);
+    int64_t row_panels = sdgen_ceil_div(rows, cut->tile.rows);
+    sdgen_gemm_kernel *const *gemm = plan->kernels->gemm16[columns / SDGEN_COLUMNS_STEP];
+    int64_t size = sdgen_type_size(op->w_type), w_stride = op->channels_in * 9 * size;
+    for (int64_t channel = 0; channel < op->channels_in; channel += cut->chain) {
+        int64_t channels = sdgen_min(cut->chain, op->channels_in - channel);
+        const char *w = (const char *)op->w + group * GROUP * w_stride + channel * 9 * size;
+        plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
+        int64_t u_stride = channels * GROUP;
+        cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_stride * sizeof(float));
+        const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
+        for (int64_t tap = 0; tap < cut->taps; tap++)
+            for (int64_t panel = 0; panel < panels; panel++) {
+                const float *v =
+                    work->v + ((tap * block_panels + first_panel + panel) * op->channels_in + channel) * columns;
+                for (int64_t p = 0; p < row_panels; p++) {
+                    int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
+                    gemm[row_end - row](
+                        (size_t)channels, work->u + tap * u_stride + row, v,
+                        work->m + (tap * GROUP + row) * m_stride + panel * columns, (size_t)m_stride * sizeof(float), &epilogue);
+                }
+            }
+    }
+}
+
+static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t group,
+                              int64_t first_quad, int64_t panels)
+{
+    int64_t lanes = cut->kernels->output_lanes, m_stride = panels * cut->tile.columns;
+    int64_t channel = group * GROUP, image_size = op->width_out * op->height_out * (int64_t)sizeof(float);
+    for (int64_t lane = 0; lane < m_stride; lane += lanes) {
+        struct sdgen_winograd_output output = {
+            .src = work->m + lane,
+            .tap_stride = GROUP * m_stride * (int64_t)sizeof(float),
+            .src_channel_stride = m_stride * (int64_t)sizeof(float),
+            .channels = sdgen_min(GROUP, op->channels_out - channel),
+            .row_stride = op->width_out * (int64_t)sizeof(float),
+            .channel_stride = image_size,
+            .bias = op->bias ? op->bias + channel : NULL,
+            .scale = op->scale,
+        };
+        for (int64_t q = 0; q < lanes / QUAD; q++) {
+            struct place place;
+            bool exists = place_of(cut, first_quad + lane / QUAD + q, &place);
+            int64_t offset = exists ? place.image * op->c_batch_stride + channel * image_size + place.y * output.row_stride +
+                                          place.x * (int64_t)sizeof(float)
+                                    : 0;
+            output.y[q] = (float *)(void *)((char *)op->c + offset);
+            output.rows[q] = exists ? (int32_t)sdgen_min(cut->m, op->height_out - place.y) : 0;
+            output.columns[q] = exists ? (int32_t)sdgen_min(QUAD * cut->m, op->width_out - place.x) : 0;
+        }
+        cut->kernels->output(&output);
+    }
+}
+
+void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, const struct sdgen_team *team)
+{
+    struct cut cut = cut_of(plan, op, m, team->nth);
+    struct work work = work_of(&cut, op, team);
+    if (team->ith == 0)
+        sdgen_queue_reset(work.inputs);
+    sdgen_wait(team);
+    for (int64_t block = 0; block < cut.panels; block += cut.block_panels) {
+        int64_t panels = sdgen_min(cut.block_panels, cut.panels - block);
+        /* Each queue is reset while the other is in use, between two barriers. */
+        if (team->ith == 0)
+            sdgen_queue_reset(work.products);
+        transform_inputs(op, &cut, team, &work, block, panels);
+        sdgen_wait(team);
+        if (team->ith == 0)
+            sdgen_queue_reset(work.inputs);
+        int64_t begin, end;
+        while (sdgen_queue_take(work.products, cut.groups * cut.shares, 1, team->nth, &begin, &end)) {
+            int64_t group = begin / cut.shares, share = begin % cut.shares;
+            int64_t first = share * panels / cut.shares, last = (share + 1) * panels / cut.shares;
+            if (first == last)
+                continue;
+            multiply(plan, op, &cut, &work, group, panels, first, last - first);
+            transform_outputs(op, &cut, &work, group, (block + first) * cut.panel_quads, last - first);
+        }
+        if (block + panels < cut.panels)
+            sdgen_wait(team);
+    }
+}

@@ -9,9 +9,12 @@ def main() -> None:
     _, settings = sdcli.parse_settings(__doc__, argparse.ArgumentParser())
     folder = sdcli.BUILD / "demo"
     program = sdcli.BUILD / "bin" / "sd-cli"
-    runs = [sdcli.run(program, form, settings, folder / f"{form}.png", form) for form in ("upstream", "assembly")]
-    print(sdcli.table(runs))
-    print("pictures:", *(run.picture for run in runs))
+    upstream, assembly = (
+        sdcli.run(program, form, settings, folder / f"{form}.png", {"SDGEN_KERNELS": form})
+        for form in ("upstream", "assembly")
+    )
+    print(sdcli.table([upstream, assembly], [sdcli.compare(assembly, upstream)]))
+    print("pictures:", upstream.picture, assembly.picture)
 
 
 if __name__ == "__main__":

@@ -98,19 +98,21 @@ def follow(output: IO[str], label: str) -> tuple[dict[str, float], str]:
     return seconds, "".join(lines)
 
 
-def run(program: Path, label: str, settings: Settings, picture: Path, kernels: str = "") -> Run:
-    """Makes the picture; kernels sets SDGEN_KERNELS."""
+def run(program: Path, label: str, settings: Settings, picture: Path, variables: dict[str, str]) -> Run:
+    """Makes the picture, with these environment variables set."""
     if not program.exists():
         raise SystemExit(f"{program} does not exist; 'make sd-cli' and 'make baseline' build it")
-    environment = dict(os.environ)
-    if kernels:
-        environment["SDGEN_KERNELS"] = kernels
     picture.parent.mkdir(parents=True, exist_ok=True)
     picture.unlink(missing_ok=True)
     show(label, "loading the model and reading the prompt")
     command = [str(program), *settings.arguments(picture)]
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     )
     assert process.stdout
     with process.stdout:
@@ -152,20 +154,42 @@ def parse_settings(description: str | None, parser: argparse.ArgumentParser) -> 
     return arguments, Settings(model, taesd, arguments.steps, arguments.size, arguments.threads)
 
 
-def table(runs: list[Run]) -> str:
-    """The runs, and how many times as fast (and as frugal) the last one is as each before it."""
-    last = runs[-1]
-    lines = [f"{'':28} {'s/step':>8} {'VAE s':>8} {'total s':>8} {'peak MiB':>9} {'PSNR dB':>8}"]
+@dataclass(frozen=True)
+class Comparison:
+    """How many times as fast run is as base, how much memory it takes of base's, and how alike the pictures are."""
+
+    run: str
+    base: str
+    step: float
+    vae: float
+    total: float
+    memory: float
+    psnr: float
+
+
+def compare(run: Run, base: Run) -> Comparison:
+    return Comparison(
+        run=run.label,
+        base=base.label,
+        step=base.step_seconds / run.step_seconds,
+        vae=base.decode_seconds / run.decode_seconds,
+        total=base.total_seconds / run.total_seconds,
+        memory=run.peak_mib / base.peak_mib,
+        psnr=psnr(run.picture, base.picture),
+    )
+
+
+def table(runs: list[Run], comparisons: list[Comparison]) -> str:
+    lines = [f"{'':28} {'s/step':>8} {'VAE s':>8} {'total s':>8} {'peak MiB':>9}"]
     for run in runs:
-        ratio = psnr(run.picture, last.picture)
         lines.append(
             f"{run.label:28} {run.step_seconds:8.2f} {run.decode_seconds:8.2f} {run.total_seconds:8.2f}"
-            f" {run.peak_mib:9.0f} {'' if run is last else format(ratio, '.1f'):>8}"
+            f" {run.peak_mib:9.0f}"
         )
-    for run in runs[:-1]:
+    lines += ["", f"{'':28} {'step':>8} {'VAE':>8} {'total':>8} {'memory':>9} {'PSNR dB':>8}"]
+    for ratio in comparisons:
         lines.append(
-            f"{last.label + ' / ' + run.label:28} {run.step_seconds / last.step_seconds:7.2f}x"
-            f" {run.decode_seconds / last.decode_seconds:7.2f}x {run.total_seconds / last.total_seconds:7.2f}x"
-            f" {run.peak_mib / last.peak_mib:8.2f}x"
+            f"{ratio.run + ' / ' + ratio.base:28} {ratio.step:7.2f}x {ratio.vae:7.2f}x {ratio.total:7.2f}x"
+            f" {ratio.memory:8.2f}x {ratio.psnr:8.1f}"
         )
     return "\n".join(lines)

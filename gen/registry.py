@@ -13,21 +13,25 @@ import jinja2
 from gen.dsl import Kernel
 from gen.family import Family
 from gen.isa import EXTENSIONS, LEVELS
-from gen.microkernels import gemm_f32, pack, pack_patches, probe
+from gen.microkernels import dot, gemm_f32, pack, pack_patches, probe
 from gen.spec import KernelSpec
 from gen.winograd import input as winograd_input
 from gen.winograd import output as winograd_output
 from gen.winograd import weights as winograd_weights
-from gen.winograd.matrices import ALGORITHMS, literal
+from gen.winograd.matrices import ALGORITHMS, UPSAMPLED, literal
 
 FAMILIES = (
     gemm_f32.FAMILY,
     gemm_f32.GEMM16_FAMILY,
+    dot.FAMILY,
     pack.FAMILY,
     pack_patches.FAMILY,
     winograd_input.FAMILY,
     winograd_weights.FAMILY,
     winograd_output.FAMILY,
+    winograd_input.UP_FAMILY,
+    winograd_weights.UP_FAMILY,
+    winograd_output.UP_FAMILY,
     probe.FAMILY,
 )
 
@@ -99,7 +103,7 @@ def generate(levels: Sequence[str], out: Path) -> list[Path]:
             families=FAMILIES,
             rows=[family_of(kernel.spec).line(kernel.spec) for kernel in kernels],
         )
-    files["winograd.h"] = _TEMPLATES.get_template("winograd.h.j2").render(algorithms=ALGORITHMS)
+    files["winograd.h"] = _TEMPLATES.get_template("winograd.h.j2").render(algorithms={**ALGORITHMS, "up": UPSAMPLED})
     files[MANIFEST] = json.dumps(manifest(kernels, levels), indent=1) + "\n"
 
     out.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ enum { LEAST_CHAINS = 3, LEAST_CHAIN = 12 };
 
 /* How a product is cut; the same for every thread. */
 struct cut {
-    int64_t depth_step;    /* length of a chain of sums, a multiple of 8; the last may be shorter */
+    int64_t depth_step;    /* length of a chain of sums, a multiple of 4; the last may be shorter */
     int64_t slab;          /* depth that is packed at a time; all of it but where that would take too much memory */
     int64_t chunks;        /* of A's rows */
     int64_t units;         /* (batch of A, chunk): what is packed together */
@@ -33,7 +33,7 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
     struct cut cut;
     int64_t chains = sdgen_min(LEAST_CHAINS, sdgen_max(gemm->depth / LEAST_CHAIN, 1));
     int64_t depth_blocks = sdgen_max(sdgen_ceil_div(gemm->depth, blocking->kc), chains);
-    cut.depth_step = sdgen_ceil_div(sdgen_ceil_div(gemm->depth, depth_blocks), 8) * 8;
+    cut.depth_step = sdgen_ceil_div(sdgen_ceil_div(gemm->depth, depth_blocks), 4) * 4;
 
     int64_t most_depth = blocking->packed_bytes / (LEAST_CHUNK_ROWS * (int64_t)sizeof(float));
     cut.slab = sdgen_min(sdgen_max(most_depth / cut.depth_step, 1) * cut.depth_step, gemm->depth);

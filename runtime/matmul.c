@@ -1,4 +1,4 @@
-#include "gemm.h"
+#include "matmul.h"
 
 const char *sdgen_matmul_check(const struct sdgen_matmul *op)
 {
@@ -28,8 +28,7 @@ static void pack_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *ke
                    int64_t begin, int64_t end, float *dst)
 {
     const struct sdgen_matmul *op = gemm->operation;
-    const char *x = (const char *)op->x + batch % op->batch[0] * op->x_batch_stride[0] +
-                    batch / op->batch[0] * op->x_batch_stride[1] + row * op->x_stride + begin * (int64_t)sizeof(float);
+    const char *x = sdgen_matmul_x(op, batch) + row * op->x_stride + begin * (int64_t)sizeof(float);
     kernels->pack[SDGEN_F32][rows]((size_t)(end - begin), (size_t)rows, x, (ptrdiff_t)op->x_stride, dst);
 }
 
@@ -37,8 +36,7 @@ static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *ke
                    int64_t columns, int64_t begin, int64_t end, float *dst)
 {
     const struct sdgen_matmul *op = gemm->operation;
-    const char *w = (const char *)op->w + batch % op->batch[0] / op->w_repeat[0] * op->w_batch_stride[0] +
-                    batch / op->batch[0] / op->w_repeat[1] * op->w_batch_stride[1] + begin * sdgen_type_size(op->w_type);
+    const char *w = sdgen_matmul_w(op, batch) + begin * sdgen_type_size(op->w_type);
     for (int64_t j = 0; j < columns; j += gemm->tile.columns)
         kernels->pack[op->w_type][gemm->tile.columns]((size_t)(end - begin), (size_t)sdgen_min(columns - j, gemm->tile.columns),
                                                       w + (column + j) * op->w_stride, (ptrdiff_t)op->w_stride,
@@ -48,8 +46,7 @@ static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *ke
 static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
 {
     const struct sdgen_matmul *op = gemm->operation;
-    return (float *)(void *)((char *)op->c + batch % op->batch[0] * op->c_batch_stride[0] +
-                             batch / op->batch[0] * op->c_batch_stride[1]);
+    return (float *)(void *)sdgen_matmul_c(op, batch);
 }
 
 static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdgen_matmul *op)
@@ -72,12 +69,18 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
 
 size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth)
 {
+    if (sdgen_dot_fits(plan, op))
+        return sdgen_dot_work_size();
     struct sdgen_gemm gemm = gemm_of(plan, op);
     return sdgen_gemm_work_size(plan, &gemm, nth);
 }
 
 void sdgen_matmul(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)
 {
+    if (sdgen_dot_fits(plan, op)) {
+        sdgen_dot(plan, op, team);
+        return;
+    }
     struct sdgen_gemm gemm = gemm_of(plan, op);
     sdgen_gemm(plan, &gemm, team);
 }

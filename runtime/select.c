@@ -2,6 +2,7 @@
  * the C form's portable/kernels.inc, which has one line a kernel in the same format. */
 #include "conv.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,7 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
+#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
     [LEVEL_##level].winograd[m].input = symbol, [LEVEL_##level].winograd[m].input_lanes = lanes,
@@ -60,6 +62,7 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
+#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
     [LEVEL_##level].winograd[m].input = symbol, [LEVEL_##level].winograd[m].input_lanes = lanes,
@@ -75,6 +78,7 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
+#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, 0, level, symbol)
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
 #define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, 0, level, symbol)
@@ -84,6 +88,7 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
+#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, 0, level, symbol)
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
 #define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, 0, level, symbol)
@@ -161,11 +166,49 @@ struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows,
     };
 }
 
+/* What the transforms of F(m x m, 3 x 3) cost in cycles: of the input for each vector of tiles and input
+ * channel, of the output for each vector of tiles and output channel, of the weights for each 16 output channels and input channel,
+ * packing included. Measured in L2 on a Zen 5, at the avx2 level; avx512's vectors take the same to a third more. */
+static const struct {
+    int input, output, weights;
+    int least_channels; /* with fewer input channels the error of the transforms, which falls with their square root, is too large */
+} winograd_costs[SDGEN_MOST_WINOGRAD + 1] = {[2] = {65, 29, 84, 24}, [3] = {105, 64, 102, 64}, [4] = {125, 91, 123, 128}};
+
+/* Cycles of a convolution if its products ran at the peak of two vectors a cycle. */
+static double winograd_cycles(const struct sdgen_conv2d *op, int m, int lanes, int tile_columns)
+{
+    double in = (double)op->channels_in, out = 16.0 * (double)((op->channels_out + 15) / 16);
+    double quads = (double)((op->width_out + 4 * m - 1) / (4 * m) * ((op->height_out + m - 1) / m) * op->batch);
+    double columns = (double)tile_columns * ceil(4 * quads / tile_columns);
+    double blocks = ceil(columns / 128); /* about what a block holds; the weights are transformed for each */
+    double product = (m + 2) * (m + 2) * columns * in * out / (2 * lanes);
+    return product + columns / lanes * (in * winograd_costs[m].input + out * winograd_costs[m].output) +
+           blocks * in * out / 16 * winograd_costs[m].weights;
+}
+
+static double direct_cycles(const struct sdgen_conv2d *op, int lanes)
+{
+    return 9.0 * (double)(op->batch * op->width_out * op->height_out) * (double)op->channels_in * (double)op->channels_out /
+           (2 * lanes);
+}
+
 int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
 {
     if (plan->winograd != SDGEN_WINOGRAD_BY_SHAPE)
         return plan->winograd && sdgen_winograd_fits(plan, op, plan->winograd) ? plan->winograd : 0;
-    return 0;
+    if (!sdgen_winograd_fits(plan, op, 2))
+        return 0;
+    int lanes = plan->kernels->winograd[2].output_lanes;
+    int best = 0;
+    double least = direct_cycles(op, lanes);
+    for (int m = 2; m <= SDGEN_MOST_WINOGRAD; m++) {
+        double cycles = winograd_cycles(op, m, lanes, 2 * lanes);
+        if (op->channels_in >= winograd_costs[m].least_channels && cycles < least) {
+            best = m;
+            least = cycles;
+        }
+    }
+    return best;
 }
 
 /* The index of the variable's value among the names; fallback where it is unset or empty; -1 and a message where it is none. */
@@ -182,6 +225,23 @@ static int choice(const char *variable, const char *const names[], int count, in
         length += snprintf(message + length, message_size - (size_t)length, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " and ",
                            names[i]);
     return -1;
+}
+
+/* SDGEN_TUNE=name=value,...: false and a message where a name or value is none. */
+static bool tune(struct sdgen_config *config, char *message, size_t message_size)
+{
+    const char *text = getenv("SDGEN_TUNE");
+    for (const char *item = text; item && *item;) {
+        size_t length = strcspn(item, ",");
+        static const char name[] = "winograd=";
+        if (length != sizeof name || strncmp(item, name, sizeof name - 1) != 0 || !strchr("0234", item[length - 1])) {
+            snprintf(message, message_size, "SDGEN_TUNE=%.100s: allowed are winograd=0, winograd=2, winograd=3 and winograd=4", text);
+            return false;
+        }
+        config->winograd = (enum sdgen_winograd_choice)(item[length - 1] - '0');
+        item += length + (item[length] == ',');
+    }
+    return true;
 }
 
 bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size)
@@ -205,7 +265,8 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     config->form = (enum sdgen_form)form;
     config->cap = (enum sdgen_level)(cap + 1);
     config->verbose = verbose;
-    return true;
+    config->winograd = SDGEN_WINOGRAD_BY_SHAPE;
+    return tune(config, message, message_size);
 }
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most)

@@ -5,7 +5,7 @@
 #include "kernel.h"
 #include "sdgen.h"
 
-enum { SDGEN_MOST_ROWS = 8, SDGEN_MOST_COLUMNS = 64, SDGEN_COLUMNS_STEP = 16, SDGEN_TYPES = 3, SDGEN_MOST_WINOGRAD = 4 };
+enum { SDGEN_MOST_ROWS = 8, SDGEN_MOST_COLUMNS = 64, SDGEN_COLUMNS_STEP = 16, SDGEN_TYPES = 3, SDGEN_MOST_WINOGRAD = 4, SDGEN_DOT_ROWS = 4, SDGEN_DOT_COLUMNS = 4 };
 
 /* The kernels of Winograd's F(m x m, 3 x 3); input is NULL where there are none. */
 struct sdgen_winograd_kernels {
@@ -19,6 +19,7 @@ struct sdgen_kernels {
     /* by columns / SDGEN_COLUMNS_STEP, and by rows */
     sdgen_gemm_kernel *gemm[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_MOST_ROWS + 1];
     sdgen_gemm_kernel *gemm16[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_MOST_ROWS + 1]; /* A's rows 16 numbers apart */
+    sdgen_dot_kernel *dot[SDGEN_TYPES][SDGEN_DOT_ROWS + 1][SDGEN_DOT_COLUMNS + 1]; /* by type, rows and columns */
     struct sdgen_winograd_kernels winograd[SDGEN_MOST_WINOGRAD + 1]; /* by m */
     sdgen_pack_kernel *pack[SDGEN_TYPES][SDGEN_MOST_COLUMNS + 1]; /* by type and width: that of A's panels, or of B's */
     sdgen_pack_patches_kernel *pack_patches;                      /* SDGEN_COLUMNS_STEP wide; wider panels take several */

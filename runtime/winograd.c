@@ -14,8 +14,9 @@ enum {
     QUAD = 4,            /* tiles */
     GROUP = 16,          /* output channels */
     MOST_TAPS = 36,
-    CHAIN = 112,         /* most input channels summed before they are added to M: for accuracy, and so that U stays in L2 */
-    MOST_COLUMNS = 512,  /* of a block, so that M stays in the cache */
+    CHAIN = 80,          /* most input channels summed before they are added to M: for accuracy, and so that U stays in L2 */
+    LEAST_CHAINS = 3,    /* for accuracy where there are few input channels */
+    TAP_GAP = 16,        /* numbers between taps: without, all taps of a channel may lie in one set of L1 */
     INPUT_CHANNELS = 64, /* input channels transformed at a time */
     LEAST_SHARES = 4,    /* shares of a block for each thread, at least */
     LINE = 64,
@@ -39,7 +40,7 @@ struct cut {
 bool sdgen_winograd_fits(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
 {
     return plan->kernels->winograd[m].input && op->kernel_width == 3 && op->kernel_height == 3 && op->stride_x == 1 && op->stride_y == 1 && op->dilation_x == 1 &&
-           op->dilation_y == 1;
+           op->dilation_y == 1 && op->pad_x <= 1 && op->pad_y <= 1;
 }
 
 static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
@@ -57,11 +58,14 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     cut.panels = sdgen_ceil_div(cut.quads, cut.panel_quads);
 
     int64_t panel_bytes = cut.taps * op->channels_in * cut.tile.columns * (int64_t)sizeof(float);
-    int64_t most = sdgen_min(plan->blocking.packed_bytes / panel_bytes, MOST_COLUMNS / cut.tile.columns);
+    /* V within what is packed at a time, M within the half of L2 that is for a thread's packed panels. */
+    int64_t m_columns = plan->blocking.nc * plan->blocking.kc / (cut.taps * GROUP);
+    int64_t most = sdgen_min(plan->blocking.packed_bytes / panel_bytes, m_columns / cut.tile.columns);
     int64_t blocks = sdgen_ceil_div(cut.panels, sdgen_max(most, 1));
     cut.block_panels = sdgen_ceil_div(cut.panels, blocks);
 
-    cut.chain = sdgen_ceil_div(op->channels_in, sdgen_ceil_div(op->channels_in, CHAIN));
+    int64_t chains = sdgen_max(sdgen_ceil_div(op->channels_in, CHAIN), sdgen_min(LEAST_CHAINS, op->channels_in));
+    cut.chain = sdgen_ceil_div(op->channels_in, chains);
     cut.groups = sdgen_ceil_div(op->channels_out, GROUP);
     cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups), cut.block_panels);
     return cut;
@@ -78,9 +82,25 @@ static size_t line_up(int64_t floats)
     return ((size_t)floats * sizeof(float) + LINE - 1) / LINE * LINE;
 }
 
+/* Numbers from tap to tap of V, for a block of so many panels; of U, for so many input channels; of M, for so many columns. */
+static int64_t v_tap(const struct cut *cut, const struct sdgen_conv2d *op, int64_t panels)
+{
+    return panels * op->channels_in * cut->tile.columns + TAP_GAP;
+}
+
+static int64_t u_tap(int64_t channels)
+{
+    return channels * GROUP + TAP_GAP;
+}
+
+static int64_t m_tap(int64_t columns)
+{
+    return GROUP * columns + TAP_GAP;
+}
+
 static size_t v_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
-    return line_up(cut->taps * cut->block_panels * op->channels_in * cut->tile.columns);
+    return line_up(cut->taps * v_tap(cut, op, cut->block_panels));
 }
 
 static size_t packed_size(const struct cut *cut)
@@ -90,12 +110,12 @@ static size_t packed_size(const struct cut *cut)
 
 static size_t u_size(const struct cut *cut)
 {
-    return line_up(cut->taps * cut->chain * GROUP);
+    return line_up(cut->taps * u_tap(cut->chain));
 }
 
 static size_t m_size(const struct cut *cut)
 {
-    return line_up(cut->taps * GROUP * cut->block_panels * cut->tile.columns);
+    return line_up(cut->taps * m_tap(cut->block_panels * cut->tile.columns));
 }
 
 size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
@@ -185,7 +205,7 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
                 .channel_stride = op->x_channel_stride,
                 .channels = sdgen_min(INPUT_CHANNELS, op->channels_in - channel),
                 .dst = work->v + (panel * op->channels_in + channel) * columns + vector * lanes,
-                .tap_stride = panels * op->channels_in * columns * (int64_t)sizeof(float),
+                .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
                 .dst_channel_stride = columns * (int64_t)sizeof(float),
             };
             int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
@@ -208,18 +228,17 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
         int64_t channels = sdgen_min(cut->chain, op->channels_in - channel);
         const char *w = (const char *)op->w + group * GROUP * w_stride + channel * 9 * size;
         plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
-        int64_t u_stride = channels * GROUP;
-        cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_stride * sizeof(float));
+        cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
         for (int64_t tap = 0; tap < cut->taps; tap++)
             for (int64_t panel = 0; panel < panels; panel++) {
-                const float *v =
-                    work->v + ((tap * block_panels + first_panel + panel) * op->channels_in + channel) * columns;
+                const float *v = work->v + tap * v_tap(cut, op, block_panels) +
+                                 ((first_panel + panel) * op->channels_in + channel) * columns;
                 for (int64_t p = 0; p < row_panels; p++) {
                     int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
                     gemm[row_end - row](
-                        (size_t)channels, work->u + tap * u_stride + row, v,
-                        work->m + (tap * GROUP + row) * m_stride + panel * columns, (size_t)m_stride * sizeof(float), &epilogue);
+                        (size_t)channels, work->u + tap * u_tap(channels) + row, v,
+                        work->m + tap * m_tap(m_stride) + row * m_stride + panel * columns, (size_t)m_stride * sizeof(float), &epilogue);
                 }
             }
     }
@@ -233,7 +252,7 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
     for (int64_t lane = 0; lane < m_stride; lane += lanes) {
         struct sdgen_winograd_output output = {
             .src = work->m + lane,
-            .tap_stride = GROUP * m_stride * (int64_t)sizeof(float),
+            .tap_stride = m_tap(m_stride) * (int64_t)sizeof(float),
             .src_channel_stride = m_stride * (int64_t)sizeof(float),
             .channels = sdgen_min(GROUP, op->channels_out - channel),
             .row_stride = op->width_out * (int64_t)sizeof(float),

@@ -80,9 +80,12 @@ def unpack_archive(target: Path) -> None:
     say(f"unpacking {shown(ARCHIVE)}")
     with tarfile.open(ARCHIVE) as archive:
         for member in archive:
-            if member.isfile() and member.name.startswith(ARCHIVE_FOLDER):
-                member.name = member.name.removeprefix(ARCHIVE_FOLDER)
-                archive.extract(member, target, filter="data")
+            contents = archive.extractfile(member) if member.name.startswith(ARCHIVE_FOLDER) else None
+            if contents:  # a file
+                path = target / member.name.removeprefix(ARCHIVE_FOLDER)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(contents.read())
+                path.chmod(member.mode & 0o777 | 0o600)
 
 
 @functools.cache

@@ -72,16 +72,22 @@ def kernels_by_level() -> dict[str, set[object]]:
 
 def is_whole_run(config: pytest.Config) -> bool:
     """Whether all tests were asked for."""
-    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    from_testpaths = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return from_testpaths and not config.option.keyword and not config.option.collectonly
+
+
+def run_nowhere(names: set[object], *ran: set[object]) -> str:
+    """Those of the kernels that no test ran, in a line; empty where there are none."""
+    return ", ".join(sorted(map(str, names.difference(*ran))))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A run of all tests that leaves a level out has failed."""
+    """A run of all tests that leaves a kernel of any level out has failed."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and is_whole_run(session.config) and session.exitstatus == pytest.ExitCode.OK:
-        ran = kernels_run(reporter, "native") | kernels_run(reporter, "emulated")
-        if any(not names & ran for names in kernels_by_level().values()):
+        ran = [kernels_run(reporter, how) for how in ("native", "emulated")]
+        if any(run_nowhere(names, *ran) for names in kernels_by_level().values()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -91,6 +97,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     for level, names in kernels_by_level().items():
         terminalreporter.write_line(f"{level}: {len(names & native)} kernels native, {len(names & emulated)} emulated")
-        missing = sorted(map(str, names - native - emulated))
+        missing = run_nowhere(names, native, emulated)
         if missing and is_whole_run(config):
-            terminalreporter.write_line(f"{level}: run nowhere: {', '.join(missing)}", red=True)
+            terminalreporter.write_line(f"{level}: run nowhere: {missing}", red=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -38,9 +39,9 @@ def default_blocking() -> native.Blocking:
 
 def chain_length(depth: int, kc: int) -> int:
     """Products that are summed before their sum is added to C, as cut_of in runtime/gemm.c has it: three chains where
-    none gets shorter than twelve for that, more where they would be longer than kc, in steps of eight."""
-    chains = max(-(-depth // kc), min(3, max(depth // 12, 1)))
-    return -(-(-(-depth // chains)) // 8) * 8
+    none gets shorter than twelve for that, more where they would be longer than kc, in steps of four."""
+    chains = max(math.ceil(depth / kc), min(3, max(depth // 12, 1)))
+    return math.ceil(math.ceil(depth / chains) / 4) * 4
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Run:
     slow: int = -1
     blocking: native.Blocking | None = None
     work_shift: int = 1
+    winograd: int = 0  # m of F(m x m, 3 x 3); 0: directly; -1: chosen by shape
     guards: Callable[[Flush], AbstractContextManager[Guards]] = field(default=guards, repr=False)
 
 
@@ -101,7 +103,9 @@ def execute(name: str, op: Any, arrays: Guards, run: Run, what: str) -> None:
     check = native.sdgen_matmul_check if name == "sdgen_matmul" else native.sdgen_conv2d_check
     size_of = native.sdgen_matmul_work_size if name == "sdgen_matmul" else native.sdgen_conv2d_work_size
     assert check(ctypes.byref(op)) is None, f"{what}: {check(ctypes.byref(op)).decode()}"
-    plan = native.Plan(native.sdgen_kernels(run.tile.level), run.blocking or default_blocking(), run.tile.columns)
+    plan = native.Plan(
+        native.sdgen_kernels(run.tile.level), run.blocking or default_blocking(), *(run.tile.columns, run.winograd)
+    )
     size = size_of(ctypes.byref(plan), ctypes.byref(op), run.threads)
     work = arrays.array("work", (size,), np.uint8, run.work_shift)
     arrays.operate(what, native.function_address(name), plan, op, work, run.threads, run.slow)
@@ -190,9 +194,9 @@ class Matmul:
         if self.bias:
             exact, magnitude = exact + bias, magnitude + np.abs(bias)
         kc = (run.blocking or default_blocking()).kc
-        # At most kc roundings in a chain (kc is rounded up to a multiple of 8), one for each chain that is added to C,
+        # At most kc roundings in a chain (kc is rounded up to a multiple of 4), one for each chain that is added to C,
         # one each for scale and bias.
-        bound = chain_bound(min(self.k, kc + 7) + -(-self.k // kc) + 2)
+        bound = chain_bound(min(self.k, kc + 3) + -(-self.k // kc) + 2)
         return Result(c, error_measure(c, exact, magnitude), bound)
 
     def verify(self, rng: np.random.Generator, run: Run, most: float = CHANCE_ERROR) -> None:
@@ -268,17 +272,22 @@ class Conv2d:
         taps = windows[:, :, ::stride_y, ::stride_x, ::dilation_y, ::dilation_x].transpose(0, 1, 4, 5, 2, 3)
         return np.ascontiguousarray(taps).reshape(self.batch, -1, self.size_out[0] * self.size_out[1])
 
-    def judge(self, data: tuple[NDArray[Any], Array, Array], c: Array) -> Result:
+    def reference(self, data: tuple[NDArray[Any], Array, Array]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The exact result, and the sums of the magnitudes of the products summed."""
         w = loaded(data[0], self.w_type).astype(np.float64).reshape(self.channels_out, -1)
         x = self.patches(data[1].astype(np.float64))
-        exact = (w @ x).reshape(c.shape) * self.scale
-        magnitude = (np.abs(w) @ np.abs(x)).reshape(c.shape) * abs(self.scale)
+        shape = (self.batch, self.channels_out, *self.size_out[::-1])
+        exact = (w @ x).reshape(shape) * self.scale
+        magnitude = (np.abs(w) @ np.abs(x)).reshape(shape) * abs(self.scale)
         if self.bias:
             exact, magnitude = exact + data[2][:, None, None], magnitude + np.abs(data[2][:, None, None])
+        return exact, magnitude
+
+    def judge(self, data: tuple[NDArray[Any], Array, Array], c: Array) -> Result:
         # However the sums are ordered, a product passes no more roundings than there are products, and two for scale
         # and bias.
         length = self.channels_in * self.kernel[0] * self.kernel[1]
-        return Result(c, error_measure(c, exact, magnitude), chain_bound(length + 3))
+        return Result(c, error_measure(c, *self.reference(data)), chain_bound(length + 3))
 
     def verify(self, rng: np.random.Generator, run: Run, most: float = CHANCE_ERROR) -> None:
         """Random data, computed and compared with float64."""

@@ -89,7 +89,7 @@ class Cpuid(Structure):
 
 
 class Config(Structure):
-    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int)]
+    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int), ("winograd", c_int)]
 
 
 class KernelRow(Structure):
@@ -165,7 +165,7 @@ class Conv2d(Structure):
 
 
 class Plan(Structure):
-    _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int)]
+    _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int), ("winograd", c_int)]
 
 
 class Epilogue(Structure):

@@ -17,6 +17,7 @@ from tests.exact import first_difference
 from tests.guarded import Flush
 from tests.operations import SMALL_BLOCKS, Conv2d, Matmul, Run, Tile
 from tests.sdgen_native import Level, Type
+from tests.test_dot_kernels import Case, check_dot
 from tests.test_kernels import SOURCE_BITS, TAILS, check_gemm, check_pack, check_pack_patches
 
 # The least processor of each level by name, so that anything beyond the level is an invalid opcode.
@@ -67,6 +68,17 @@ def test_gemm(kernel: native.Kernel, flush: Flush, rng: np.random.Generator, pro
         for k, tail in cases:
             with emulated_guards(flush, processor) as arrays:
                 check_gemm(kernel, arrays, rng, columns, k, (0, 1, 17)[(columns + k) % 3], tail)
+
+
+@every_flush
+@pytest.mark.parametrize("kernel", kernels_of("dot"))
+def test_dot(kernel: native.Kernel, flush: Flush, rng: np.random.Generator, processors: Processors) -> None:
+    """Each number of elements that a pass may leave, with and without passes."""
+    for k in range(36):
+        for length in (k, k + 64):
+            case = Case(length, ((0, 0, 0), (1, 3, 1), (-1, -2, 5))[k % 3], (1.0, -0.375)[k % 2], bool(k & 2))
+            with emulated_guards(flush, processors(kernel.level)) as arrays:
+                check_dot(kernel, arrays, rng, case)
 
 
 @every_flush

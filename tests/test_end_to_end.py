@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -93,22 +96,58 @@ def test_assembly_is_the_default_and_threads_do_not_change_the_picture(models: M
 
 def test_fewer_threads_than_asked_for(models: Models) -> None:
     """The system grants one thread of the eight: nobody waits for the others."""
-    models.picture("limited.png", "-t", "8", OMP_THREAD_LIMIT="1")
+    limited = models.picture("limited.png", "-t", "8", OMP_THREAD_LIMIT="1")
+    assert limited.read_bytes() == models.picture("unlimited.png").read_bytes()
+
+
+def taken(done: subprocess.CompletedProcess[str]) -> tuple[int, int]:
+    """How many of the products and convolutions the kernels took."""
+    said = re.search(r"^sdgen: took (\d+) of (\d+) nodes", done.stderr, re.MULTILINE)
+    assert said, done.stderr[-2000:]
+    return int(said[1]), int(said[2])
+
+
+def linear_layers(model: Path) -> int:
+    """How many linear layers of a checkpoint sd-cli quantizes: it leaves embeddings as they are."""
+    with model.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(len(tensor["shape"]) == 2 and "embed" not in name for name, tensor in header.items())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width, height", [(512, 520), (608, 608), (800, 1200)])
+@pytest.mark.parametrize("weights", ["f32", "bf16", "q8_0"])
+def test_types_of_weights(models: Models, weights: str) -> None:
+    """Converted as they are loaded. All is taken but the layers whose weights are quantized."""
+    options = ("--type", weights)
+    upstream = models.picture(f"{weights}-upstream.png", *options, SDGEN_KERNELS="upstream")
+    done = models.run(f"{weights}.png", *options, SDGEN_VERBOSE="1")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert psnr(upstream, models.pictures / f"{weights}.png") >= 45
+    some, total = taken(done)
+    assert some > 0
+    assert total - some == (linear_layers(models.model) if weights == "q8_0" else 0)
+
+
+SIZES: dict[tuple[int, int], tuple[tuple[str, ...], dict[str, str], float]] = {
+    (512, 520): ((), {"SDGEN_KERNELS": "upstream"}, 45),
+    (608, 608): (("-t", "1"), {}, math.inf),
+    (800, 1200): ((), {"SDGEN_KERNELS": "c"}, 60),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width, height", SIZES)
 def test_sizes(models: Models, width: int, height: int) -> None:
-    """Sizes that are no multiples of 64. Upstream is compared with where it takes seconds, not minutes."""
+    """Sizes that are no multiples of 64, compared with what there is time for."""
     size = ("-W", str(width), "-H", str(height), "--diffusion-fa")
     assembly = models.picture(f"{width}x{height}.png", *size)
     # sd-cli makes sizes multiples of what the model takes; never less than what was asked for.
     rows, columns = pixels(assembly).shape[:2]
     assert height <= rows < height + 64 and width <= columns < width + 64
     assert np.std(pixels(assembly)) > 5
-    if height < 600:
-        upstream = models.picture(f"{width}x{height}-upstream.png", *size, SDGEN_KERNELS="upstream")
-        assert psnr(upstream, assembly) >= 45
+    options, environment, decibels = SIZES[width, height]
+    other = models.picture(f"{width}x{height}-other.png", *size, *options, **environment)
+    assert psnr(assembly, other) >= decibels
 
 
 @pytest.mark.parametrize(

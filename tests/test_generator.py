@@ -35,12 +35,18 @@ from gen.dsl import (
     at,
 )
 from gen.family import Family
-from gen.microkernels import gemm_f32
+from gen.microkernels import dot, gemm_f32
 from gen.spec import KernelSpec
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
-GOLDEN_KERNELS = ("gemm_f32_2x16_avx2", "pack_f16_6_avx2", "pack_f16_6_avx512", "pack_patches_f32_16_avx2")
+GOLDEN_KERNELS = (
+    "gemm_f32_2x16_avx2",
+    "dot_f16_2x4_avx2",
+    "pack_f16_6_avx2",
+    "pack_f16_6_avx512",
+    "pack_patches_f32_16_avx2",
+)
 
 KERNELS = [registry.build(spec) for spec in registry.specs(isa.LEVELS)]
 every_kernel = pytest.mark.parametrize("built", KERNELS, ids=[kernel.spec.name for kernel in KERNELS])
@@ -156,13 +162,29 @@ def test_headers_compile_and_agree_with_the_banners(out: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("signature", [contract.GEMM, contract.PACK, contract.PACK_PATCHES, contract.PROBE])
+@pytest.mark.parametrize(
+    "signature",
+    [
+        contract.GEMM,
+        contract.DOT,
+        contract.PACK,
+        contract.PACK_PATCHES,
+        contract.PROBE,
+        contract.WINOGRAD_INPUT_KERNEL,
+        contract.WINOGRAD_WEIGHTS_KERNEL,
+        contract.WINOGRAD_OUTPUT_KERNEL,
+    ],
+)
 def test_signatures_are_the_headers(signature: contract.Signature) -> None:
     header = " ".join((ROOT / "runtime/kernel.h").read_text().split())
     assert f"typedef {signature.prototype(signature.typedef)}" in header
 
 
-@pytest.mark.parametrize("struct", [contract.EPILOGUE, contract.PATCHES], ids=lambda struct: str(struct.tag))
+@pytest.mark.parametrize(
+    "struct",
+    [contract.EPILOGUE, contract.DOT_OUTPUT, contract.PATCHES, contract.WINOGRAD_INPUT, contract.WINOGRAD_OUTPUT],
+    ids=lambda struct: str(struct.tag),
+)
 def test_offsets_are_the_headers(struct: contract.Struct) -> None:
     lines = ['#include "kernel.h"']
     for kind, name, count in struct.fields:
@@ -394,6 +416,22 @@ def test_budget_of_avx512_tiles(tile: tuple[int, int], complaint: str) -> None:
 def test_largest_tile_of_48_columns() -> None:
     """27 sums, 3 of B, 2 of A: none is left, and none is needed."""
     assert gemm_f32.build(KernelSpec("gemm", ("f32",), (9, 48), "avx512")).loops
+
+
+def test_tiles_of_few_rows_that_cannot_be() -> None:
+    with pytest.raises(RegisterBudgetError, match="dot_f16_4x4_avx2: 20 vector registers asked for at once, 16 exist"):
+        dot.build(KernelSpec("dot", ("f16",), (4, 4), "avx2"))
+    with pytest.raises(DslError, match="dot_f16_4x3_avx2: there are 3 columns, but can be 1, 2, 4"):
+        dot.build(KernelSpec("dot", ("f16",), (4, 3), "avx2"))
+    with pytest.raises(DslError, match="dot_f16_1x4_avx2_unroll0: unroll is 0, but has to be at least 1"):
+        dot.build(KernelSpec("dot", ("f16",), (1, 4), "avx2").with_options(unroll=0))
+
+
+def test_prefetching_of_few_rows_is_an_option() -> None:
+    """It belongs to tiles of several columns; the results are the same without."""
+    for tile, prefetch, fetches in (((1, 4), 1, 8), ((1, 4), 0, 0), ((1, 1), 1, 0)):
+        built = dot.build(KernelSpec("dot", ("f16",), tile, "avx512").with_options(prefetch=prefetch))
+        assert sum(i.text.startswith("prefetch") for i in built.instructions) == fetches
 
 
 @pytest.mark.parametrize(("count", "kind"), [(16, "ymm"), (32, "zmm")])

@@ -25,6 +25,10 @@ TIMEOUT = 120
 # What ggml may err by: it rounds activations as its weights are, to half precision or to 8 bits.
 GGML_ERROR = 2e-2
 
+# What Winograd's convolution may err by, and the cases that it may be chosen for.
+WINOGRAD_ERROR = 2e-6
+BY_WINOGRAD = ("convolution_deep", "planned_for_eight")
+
 # Of the products and convolutions in a case's graphs, those that are taken and how many there are.
 TAKEN_OF: dict[str, tuple[int, int]] = {
     "product_f32": (1, 1),
@@ -39,15 +43,16 @@ TAKEN_OF: dict[str, tuple[int, int]] = {
     "convolution_f32": (1, 1),
     "convolution_f16": (1, 1),
     "convolution_bf16": (1, 1),  # ggml has no such convolution: it ends the program
+    "convolution_deep": (1, 1),
     "convolution_1x1": (1, 1),
     "convolution_strided": (1, 1),
     "convolution_of_view": (1, 1),
-    "planned_for_eight": (16, 16),
-    # For a convolution ggml plans more than enough, for a product only what one thread takes: the four must not take it.
+    "planned_for_eight": (24, 24),
+    # For a convolution ggml plans more than enough; what is planned for a product of one thread is not enough for four.
     "product_planned_for_one": (0, 1),
     "convolution_planned_for_one": (1, 1),
     "aborted": (9, 9),
-    "reused_threadpool": (18, 18),
+    "reused_threadpool": (21, 21),
 }
 DECLINED: dict[str, tuple[int, int]] = {
     "product_q8_0": (0, 1),
@@ -130,7 +135,7 @@ every_form = pytest.mark.parametrize("form", forms(), ids=lambda form: next(iter
 def test_taken(hook: Hook, case: str, form: dict[str, str]) -> None:
     done = hook.run(case, **form)
     assert done.taken == TAKEN_OF[case]
-    assert done.error <= CHANCE_ERROR
+    assert done.error <= (WINOGRAD_ERROR if case in BY_WINOGRAD else CHANCE_ERROR)
 
 
 @pytest.mark.parametrize("case", DECLINED)

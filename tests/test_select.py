@@ -199,11 +199,11 @@ def test_blocking_is_positive(caches: tuple[int, int, int]) -> None:
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **variables: str) -> tuple[bool, native.Config, str]:
-    for name in ("SDGEN_KERNELS", "SDGEN_ISA", "SDGEN_VERBOSE"):
+    for name in ("SDGEN_KERNELS", "SDGEN_ISA", "SDGEN_VERBOSE", "SDGEN_TUNE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    config, message = native.Config(-1, -1, -1), ctypes.create_string_buffer(300)
+    config, message = native.Config(-9, -9, -9, -9), ctypes.create_string_buffer(300)
     passed: bool = native.sdgen_config_from_environment(ctypes.byref(config), message, len(message))
     return passed, config, message.value.decode()
 
@@ -211,7 +211,13 @@ def configure(monkeypatch: pytest.MonkeyPatch, **variables: str) -> tuple[bool, 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, config, _ = configure(monkeypatch)
     assert passed
-    assert (config.form, config.cap, config.verbose) == (Form.ASSEMBLY, max(Level), 0)
+    assert (config.form, config.cap, config.verbose, config.winograd) == (Form.ASSEMBLY, max(Level), 0, -1)
+
+
+@pytest.mark.parametrize("m", [0, 2, 3, 4])
+def test_tune(monkeypatch: pytest.MonkeyPatch, m: int) -> None:
+    passed, config, _ = configure(monkeypatch, SDGEN_TUNE=f"winograd={m}")
+    assert passed and config.winograd == m
 
 
 @pytest.mark.parametrize("value, form", [("assembly", Form.ASSEMBLY), ("c", Form.C), ("upstream", Form.UPSTREAM)])
@@ -235,6 +241,10 @@ def test_isa_and_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SDGEN_ISA", "avx", ("avx2",)),
         ("SDGEN_VERBOSE", "yes", ("0", "1")),
         ("SDGEN_VERBOSE", "11", ("0", "1")),
+        *(
+            ("SDGEN_TUNE", value, ("winograd=0", "winograd=4"))
+            for value in ("winograd", "winograd=", "winograd=1", "winograd=44", "winograde=4", "4", "winograd=4,x=1", ",")
+        ),
     ],
 )
 def test_wrong_value(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from tests.test_winograd_kernels import check_gemm16, check_input, check_output,
 
 
 @every_flush
-@pytest.mark.parametrize("kernel", kernels_of("winograd_input"))
+@pytest.mark.parametrize("kernel", [*kernels_of("winograd_input"), *kernels_of("winograd_input_up")])
 def test_input(kernel: native.Kernel, flush: Flush, rng: np.random.Generator, processors: Processors) -> None:
     for channels, gap, masked in product((0, 1, 2, 3), (0, 5), (False, True, True, True)):
         with emulated_guards(flush, processors(kernel.level)) as arrays:
@@ -25,7 +25,7 @@ def test_input(kernel: native.Kernel, flush: Flush, rng: np.random.Generator, pr
 
 
 @every_flush
-@pytest.mark.parametrize("kernel", kernels_of("winograd_weights"))
+@pytest.mark.parametrize("kernel", [*kernels_of("winograd_weights"), *kernels_of("winograd_weights_up")])
 def test_weights(kernel: native.Kernel, flush: Flush, rng: np.random.Generator, processors: Processors) -> None:
     for channels, gap in product((0, 1, 2, 3), (0, 5)):
         with emulated_guards(flush, processors(kernel.level)) as arrays:
@@ -33,7 +33,7 @@ def test_weights(kernel: native.Kernel, flush: Flush, rng: np.random.Generator, 
 
 
 @every_flush
-@pytest.mark.parametrize("kernel", kernels_of("winograd_output"))
+@pytest.mark.parametrize("kernel", [*kernels_of("winograd_output"), *kernels_of("winograd_output_up")])
 def test_output(kernel: native.Kernel, flush: Flush, rng: np.random.Generator, processors: Processors) -> None:
     for channels, gap, full, bias in product((0, 1, 3), (0, 5), (True, False, False, False), (False, True)):
         with emulated_guards(flush, processors(kernel.level)) as arrays:

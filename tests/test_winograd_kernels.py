@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gen import contract
-from gen.winograd.matrices import ALGORITHMS, Matrix
+from gen.winograd.matrices import Matrix, algorithm_of
 from tests import sdgen_native as native
 from tests.exact import chain_bound, error_measure, first_difference
 from tests.guarded import Flush, Guards, guards
@@ -32,6 +32,7 @@ class WinogradInput(Structure):
         ("channels", c_int64),
         ("dst", c_void_p),
         ("tap_stride", c_int64),
+        ("dst_channel_stride", c_int64),
         ("masked", c_int64),
         ("load_mask", ((c_int32 * 4) * 4) * 8),
         ("row_mask", ((c_int32 * 4) * 4) * 6),
@@ -81,14 +82,23 @@ def test_structures_are_the_contracts(structure: type[Structure], struct: contra
 # ---- input ----
 
 
+def load_places(m: int, t: int) -> dict[int, int]:
+    """Where each load of a row is, in pixels."""
+    if t == 3:
+        return {load: load for load in range(3)}
+    more = {2: {}, 3: {4 + tile: 3 * tile + 4 for tile in range(4)}, 4: {4: 16}}
+    return {load: m * load for load in range(4)} | more[m]
+
+
 def check_input(
     kernel: native.Kernel, arrays: Guards, rng: np.random.Generator, channels: int, gap: int, masked: bool
 ) -> None:
     """Each quad is an image of its own, of which some rows at the top and bottom and some neighbours to the left and
     right do not exist."""
-    m, t, quads = kernel.rows, kernel.rows + 2, kernel.columns // 4
-    loads = 4 if t == 4 else 5
-    width = m * (loads - 1) + 4
+    m, quads, algorithm = kernel.rows, kernel.columns // 4, algorithm_of(kernel.operation, kernel.rows)
+    t, step = algorithm.t, m if algorithm.t > 3 else 1
+    places = load_places(m, algorithm.t)
+    width = max(places.values()) + 4
     argument = WinogradInput(channels=channels, masked=int(masked))
     argument.row_stride = 4 * (width + gap)
     argument.channel_stride = argument.row_stride * (t + gap)
@@ -100,8 +110,8 @@ def check_input(
             bottom, right = int(rng.integers(top, t + 1)), int(rng.integers(left, width + 1))
         for row in range(t):
             argument.row_mask[row][quad][:] = [-int(top <= row < bottom)] * 4
-        for load, lane in product(range(loads), range(4)):
-            argument.load_mask[load][quad][lane] = -int(left <= m * load + lane < right)
+        for load, lane in product(places, range(4)):
+            argument.load_mask[load][quad][lane] = -int(left <= places[load] + lane < right)
         image = np.zeros((channels, t, width), np.float32)
         shape = (channels, bottom - top, right - left)
         argument.x[quad] = 8  # nobody's memory
@@ -110,19 +120,20 @@ def check_input(
             source[...] = image[:, top:bottom, left:right] = rng.standard_normal(shape, np.float32)
             argument.x[quad] = source.ctypes.data - top * argument.row_stride - 4 * left
         for tile in range(4):
-            d[..., 4 * quad + tile] = image[:, :, m * tile : m * tile + t].transpose(1, 2, 0)
-    argument.tap_stride = 4 * PANEL * (channels + gap)
-    strides = (t * argument.tap_stride, argument.tap_stride, 4 * PANEL, 4)
+            d[..., 4 * quad + tile] = image[:, :, step * tile : step * tile + t].transpose(1, 2, 0)
+    argument.dst_channel_stride = 4 * (kernel.columns + PANEL * gap)
+    argument.tap_stride = argument.dst_channel_stride * (channels + gap)
+    strides = (t * argument.tap_stride, argument.tap_stride, argument.dst_channel_stride, 4)
     dst = arrays.strided("dst", (t, t, channels, 4 * quads), strides)
     argument.dst = dst.ctypes.data
     structure = arrays.copy("input", np.frombuffer(bytes(argument), np.uint8))
     what = f"{kernel.name} channels={channels} gap={gap} masked={masked} {arrays.flush}"
     arrays.call(what, kernel.function, structure.ctypes.data)
-    check_close(what, dst, float64(ALGORITHMS[m].bt), d)
+    check_close(what, dst, float64(algorithm.bt), d)
 
 
 @pytest.mark.parametrize("flush", Flush)
-@pytest.mark.parametrize("kernel", kernels_of("winograd_input"))
+@pytest.mark.parametrize("kernel", [*kernels_of("winograd_input"), *kernels_of("winograd_input_up")])
 def test_input(kernel: native.Kernel, flush: Flush, rng: np.random.Generator) -> None:
     for channels, gap, masked in product((0, 1, 2, 3, 7, 20), (0, 1, 5), (0, 1, 1, 1, 1, 1, 1)):
         with guards(flush) as arrays:
@@ -133,17 +144,18 @@ def test_input(kernel: native.Kernel, flush: Flush, rng: np.random.Generator) ->
 
 
 def check_weights(kernel: native.Kernel, arrays: Guards, rng: np.random.Generator, channels: int, gap: int) -> None:
-    t = kernel.rows + 2
+    algorithm = algorithm_of(kernel.operation, kernel.rows)
+    t = algorithm.t
     src = arrays.copy("src", rng.standard_normal((channels, 3, 3, PANEL), np.float32))
     tap_stride = 4 * PANEL * (channels + gap)
     dst = arrays.strided("dst", (t, t, channels, PANEL), (t * tap_stride, tap_stride, 4 * PANEL, 4))
     what = f"{kernel.name} channels={channels} gap={gap} {arrays.flush}"
     arrays.call(what, kernel.function, channels, src.ctypes.data, dst.ctypes.data, tap_stride)
-    check_close(what, dst, float64(ALGORITHMS[kernel.rows].g), src.transpose(1, 2, 0, 3))
+    check_close(what, dst, float64(algorithm.g), src.transpose(1, 2, 0, 3))
 
 
 @pytest.mark.parametrize("flush", Flush)
-@pytest.mark.parametrize("kernel", kernels_of("winograd_weights"))
+@pytest.mark.parametrize("kernel", [*kernels_of("winograd_weights"), *kernels_of("winograd_weights_up")])
 def test_weights(kernel: native.Kernel, flush: Flush, rng: np.random.Generator) -> None:
     for channels, gap in product((0, 1, 2, 3, 17, 64), (0, 1, 5)):
         with guards(flush) as arrays:
@@ -156,7 +168,8 @@ def test_weights(kernel: native.Kernel, flush: Flush, rng: np.random.Generator) 
 def check_output(
     kernel: native.Kernel, arrays: Guards, rng: np.random.Generator, channels: int, gap: int, full: bool, bias: bool
 ) -> None:
-    m, t, quads = kernel.rows, kernel.rows + 2, kernel.columns // 4
+    m, quads, algorithm = kernel.rows, kernel.columns // 4, algorithm_of(kernel.operation, kernel.rows)
+    t = algorithm.t
     argument = WinogradOutput(channels=channels, scale=1.0 if full else -0.375)
     argument.src_channel_stride = 4 * (PANEL + gap)
     argument.tap_stride = argument.src_channel_stride * (channels + gap)
@@ -180,7 +193,7 @@ def check_output(
     structure = arrays.copy("output", np.frombuffer(bytes(argument), np.uint8))
     what = f"{kernel.name} channels={channels} gap={gap} {list(argument.rows)} {list(argument.columns)} {arrays.flush}"
     arrays.call(what, kernel.function, structure.ctypes.data)
-    at = float64(ALGORITHMS[m].at)
+    at = float64(algorithm.at)
     exact = both_ways(at, src) * argument.scale + terms[:, None].astype(np.float64)
     magnitude = both_ways(np.abs(at), np.abs(src)) * abs(argument.scale) + np.abs(terms[:, None])
     for quad, image in enumerate(images):
@@ -194,7 +207,7 @@ def check_output(
 
 
 @pytest.mark.parametrize("flush", Flush)
-@pytest.mark.parametrize("kernel", kernels_of("winograd_output"))
+@pytest.mark.parametrize("kernel", [*kernels_of("winograd_output"), *kernels_of("winograd_output_up")])
 def test_output(kernel: native.Kernel, flush: Flush, rng: np.random.Generator) -> None:
     cases = product((0, 1, 2, 3, 16), (0, 1, 5), (True, *[False] * 8), (False, True))
     for channels, gap, full, bias in cases:
@@ -252,20 +265,23 @@ def find(operation: str, level: native.Level, m: int) -> native.Kernel:
     return next(k for k in native.kernels() if (k.operation, k.level, k.rows) == (operation, level, m))
 
 
-@pytest.mark.parametrize("kernel", kernels_of("winograd_input"))
+@pytest.mark.parametrize("kernel", [*kernels_of("winograd_input"), *kernels_of("winograd_input_up")])
 def test_convolution(kernel: native.Kernel, rng: np.random.Generator) -> None:
     """The transforms fit together: with small integers and products in float64, the convolution is all but exact."""
-    m, t, lanes, channels = kernel.rows, kernel.rows + 2, kernel.columns, 5
+    m, lanes, channels = kernel.rows, kernel.columns, 5
+    t = algorithm_of(kernel.operation, m).t
     x = rng.integers(-3, 4, (lanes // 4, channels, t, 5 * m + 4)).astype(np.float32)
     g = rng.integers(-3, 4, (channels, 3, 3, PANEL)).astype(np.float32)
     v, u = np.zeros((t, t, channels, PANEL), np.float32), np.zeros((t, t, channels, PANEL), np.float32)
-    argument = WinogradInput(
-        row_stride=x.strides[2], channel_stride=x.strides[1], channels=channels, tap_stride=v.strides[1]
-    )
+    argument = WinogradInput(row_stride=x.strides[2], channel_stride=x.strides[1], channels=channels)
+    argument.tap_stride, argument.dst_channel_stride = v.strides[1:3]
     argument.x[: len(x)] = [image.ctypes.data for image in x]
     argument.dst = v.ctypes.data
     run(kernel, ctypes.addressof(argument))
-    run(find("winograd_weights", kernel.level, m), channels, g.ctypes.data, u.ctypes.data, u.strides[1])
+    weights, output_transform = (
+        find(kernel.operation.replace("input", name), kernel.level, m) for name in ("weights", "output")
+    )
+    run(weights, channels, g.ctypes.data, u.ctypes.data, u.strides[1])
     taps = np.einsum("abco,abcl->abol", u.astype(np.float64), v.astype(np.float64)).astype(np.float32)
     y = np.full((lanes // 4, PANEL, m, 4 * m), np.nan, np.float32)
     output = WinogradOutput(
@@ -274,7 +290,10 @@ def test_convolution(kernel: native.Kernel, rng: np.random.Generator) -> None:
     output.row_stride, output.channel_stride = y.strides[2], y.strides[1]
     output.y[: len(y)] = [image.ctypes.data for image in y]
     output.rows[:], output.columns[:] = [m] * 4, [4 * m] * 4
-    run(find("winograd_output", kernel.level, m), ctypes.addressof(output))
+    run(output_transform, ctypes.addressof(output))
+    if t == 3:
+        # of the doubled image, the pixel before the first output's and those that follow
+        x = x.repeat(2, axis=2).repeat(2, axis=3)[:, :, 1:, 1:]
     patches = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))[:, :, :m, : 4 * m]
     exact = np.einsum("qcyxij,cijo->qoyx", patches.astype(np.float64), g.astype(np.float64))
     assert np.max(np.abs(y - exact)) < 1e-4

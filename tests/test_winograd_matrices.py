@@ -12,14 +12,26 @@ import numpy as np
 import pytest
 
 from gen import registry
-from gen.winograd.matrices import ALGORITHMS, KERNEL, POINTS, Algorithm, Matrix, is_correct, to_float32, toom_cook
+from gen.winograd.matrices import (
+    ALGORITHMS,
+    KERNEL,
+    POINTS,
+    UPSAMPLED,
+    Algorithm,
+    Matrix,
+    is_correct,
+    to_float32,
+    toom_cook,
+)
 from gen.winograd.transforms import Program, formulas, program, row_groups
 
 every_size = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=lambda algorithm: f"F{algorithm.m}")
 
+NAMED = {**{str(m): algorithm for m, algorithm in ALGORITHMS.items()}, "up": UPSAMPLED}
+
 MATRICES = [
     pytest.param(matrix, id=f"F{m}_{name}")
-    for m, algorithm in ALGORITHMS.items()
+    for m, algorithm in NAMED.items()
     for name, matrix in (("AT", algorithm.at), ("G", algorithm.g), ("BT", algorithm.bt))
 ]
 
@@ -51,6 +63,18 @@ def test_convolution_is_exact(algorithm: Algorithm) -> None:
     assert both_ways(algorithm.at, taps) == [
         [sum(d[y + i][x + j] * g[i][j] for i in range(KERNEL) for j in range(KERNEL)) for x in range(m)]
         for y in range(m)
+    ]
+
+
+def test_convolution_of_a_doubled_image_is_exact() -> None:
+    e, g = square(3, 0), square(KERNEL, 50)
+    u, v = both_ways(UPSAMPLED.g, g), both_ways(UPSAMPLED.bt, e)
+    taps = [[x * y for x, y in zip(*rows, strict=True)] for rows in zip(u, v, strict=True)]
+    # Row and column k of the doubled image, from the pixel before the first output's, are k + 1 >> 1 of e.
+    d = [[e[(y + 1) // 2][(x + 1) // 2] for x in range(4)] for y in range(4)]
+    assert both_ways(UPSAMPLED.at, taps) == [
+        [sum(d[y + i][x + j] * g[i][j] for i in range(KERNEL) for j in range(KERNEL)) for x in range(2)]
+        for y in range(2)
     ]
 
 
@@ -122,7 +146,7 @@ def test_header(tmp_path: Path) -> None:
     """The header holds the matrices, rounded to single precision."""
     registry.generate((), tmp_path)
     text = (tmp_path / "winograd.h").read_text()
-    for m, algorithm in ALGORITHMS.items():
+    for m, algorithm in NAMED.items():
         for name, matrix in (("AT", algorithm.at), ("G", algorithm.g), ("BT", algorithm.bt)):
             size = rf"\[{len(matrix)}\]\[{len(matrix[0])}\]"
             (body,) = re.findall(

@@ -164,7 +164,8 @@ class Assembler:
             raise DslError(f"{where}: {error}") from error
         extensions = frozenset(extension.name for extension in instruction.isa_extensions)
         self._check_level(mnemonic, extensions, where)
-        known = all(_has_known_encoding(operand) for operand in plain)
+        # PeachPy takes immediates from 128 to 255 of IMUL for bytes, which are signed.
+        known = mnemonic != "IMUL" and all(_has_known_encoding(operand) for operand in plain)
         return Instruction(text, bytes(instruction.encode()) if known else None, extensions)
 
     def _check_level(self, mnemonic: str, extensions: frozenset[str], where: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gen.contract import WINOGRAD_INPUT, WINOGRAD_INPUT_KERNEL
-from gen.dsl import Assembler, Contract, Kernel, Memory, Register, at, vector_unit
+from gen.dsl import Assembler, Contract, Kernel, Label, Memory, Register, at, vector_unit
 from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
-from gen.winograd.matrices import ALGORITHMS
+from gen.winograd.matrices import ALGORITHMS, algorithm_of
 from gen.winograd.quads import LANE, Taps, insert, transpose
 from gen.winograd.transforms import Constants, emit, formulas, program
 
@@ -15,30 +17,41 @@ OPTIONS: dict[str, int] = {}
 
 _QUAD = 4  # tiles
 _QUADS = 4  # that the argument has room for
+_LAST = 7  # the load of F(3x3) that is for the last tile alone
 
 
 class _Input:
     """One kernel in the making.
 
-    Four neighbours of each of four tiles, at m l for tile l, become the tiles' columns 0 to 3 by a transposition; with
-    a fifth load, at 4 m, columns 4 and 5 are columns m - 4 and m - 3 of the following tile. B^T is applied to rows
-    first, while the neighbours are as they were loaded: to fewer vectors than there are columns.
+    Four neighbours of each of four tiles, at m l for tile l, become the tiles' columns 0 to 3 by a transposition. The
+    columns beyond are columns 4 - m and 5 - m of the following tile; what the last tile needs of them is a fifth load,
+    at 3 m + 4. B^T is applied to rows first, while the neighbours are as they were loaded: to fewer vectors than there
+    are columns.
+
+    Of an image that is to be doubled, each tile takes three neighbours, a pixel further than the tile before: the loads
+    are the columns as they are.
     """
 
     def __init__(self, spec: KernelSpec, level: Level) -> None:
         self.m = spec.tile[0]
-        self.algorithm = ALGORITHMS[self.m]
+        self.algorithm = algorithm_of(spec.operation, self.m)
         self.t = self.algorithm.t
-        self.loads = 4 if self.t == 4 else 5
+        self.step = self.m if self.t > 3 else 1  # pixels from a tile to the next, and from a load to the next
+        self.loads = min(self.t, 5)
+        self.even_loads = 4 if self.m == 3 else self.loads  # those that are a step apart
+        self.advance = 4 * (self.step * self.even_loads + self.loads - self.even_loads)  # bytes, by all of them
         self.a = a = Assembler(spec, level, WINOGRAD_INPUT_KERNEL)
         self.v = vector_unit(a)
         self.quads = self.v.lanes // _QUAD
 
         self.row = self.loads * self.v.bytes  # of the intermediate result
-        self.stack = a.frame("r[i][s], all loads after B^T, row by row", self.t * self.row)
+        self.flags = self.t * self.row  # where they are on the stack
+        self.stack = a.frame(
+            "r[i][s], all loads after B^T, row by row; masked[s], a vector apart", self.flags + self.row
+        )
         self.x = a.generals("x[q]", "row 0 of each quad, at the load that is next", self.quads)
         self.row_stride = a.general("row_stride", "of the image")
-        self.row_stride3 = a.general("row_stride3", "three times that")
+        self.row_stride3 = a.general("row_stride3", "three times that") if self.t > 3 else None
         self.row_stride5 = a.general("row_stride5", "five times that") if self.t > 5 else None
         self.dst = a.general("dst", "first tap of the channel")
         self.tap_stride = a.general("tap_stride", "from tap to tap")
@@ -85,29 +98,76 @@ class _Input:
         a.release(other)
         return neighbours
 
-    def columns(self, masked: bool) -> None:
-        """r[i][s] = (B^T L)[i] for each load s"""
+    def find_masked(self) -> None:
+        """masked[s] = whether any lane of a load is masked away in any row"""
+        a, flag, ready = self.a, self.place.as_kind("r32"), self.a.label("ready")
+        a.comment("masked[s] = 0")
+        a.XOR(flag, flag)
+        for s in range(self.loads):
+            a.MOV(at(self.stack, self.flags + self.v.bytes * s, size=4), flag)
+        a.CMP(self.field("masked", size=8), 0)
+        a.JE(ready)
+        a.comment("masked[s] = not all of load_mask[s][q] and row_mask[i][q]")
+        registers = a.vectors("existing", "lanes that exist in all rows; of a load", 2)
+        rows, load = (register.as_kind("xmm") for register in registers)
+        a.VPCMPEQD(rows, rows, rows)
+        for i in range(self.t):
+            for quad in range(self.quads):
+                a.VANDPS(rows, rows, self.field("row_mask", LANE * (_QUADS * i + quad)))
+        for s in range(self.loads):
+            first = s if s < self.even_loads else _LAST
+            for quad in range(self.quads):
+                a.VANDPS(load, load if quad else rows, self.field("load_mask", LANE * (_QUADS * first + quad)))
+            a.VMOVMSKPS(flag, load)
+            a.XOR(flag, 0b1111)
+            a.MOV(at(self.stack, self.flags + self.v.bytes * s, size=4), flag)
+        a.release(*registers)
+        a.place(ready)
+
+    def store(self, i: int, register: Register) -> None:
+        """r[i][s] = register, s as `place` says"""
+        self.v.store(at(self.stack, self.row * i, index=self.place), register)
+
+    def column(self, role: str) -> tuple[Label, Label]:
+        """r[i][s] = (B^T L)[i] for the next load; where code for a masked one is to begin, and where it has to go on"""
+        a = self.a
+        masked, done = a.label(f"masked_{role}"), a.label(f"{role}_done")
+        a.CMP(at(self.stack, self.flags, index=self.place, size=4), 0)
+        a.JNE(masked)
+        emit(a, self.code, self.constants, self.load, self.store)
+        a.place(done)
+        return masked, done
+
+    def masked_column(self, begin: Label, end: Label, skipped: int) -> None:
+        """The same for a load with lanes that are masked away; its masks are so many loads further than s."""
+        a = self.a
+        a.comment("r[i][s] = (B^T L)[i] of a masked load")
+        a.place(begin)
+        masks = a.vectors("mask[q]", "of the load", self.quads)
+        for quad, mask in enumerate(masks):
+            load_mask = self.field("load_mask", LANE * (_QUADS * skipped + quad), index=self.place)
+            a.VMOVUPS(mask.as_kind("xmm"), load_mask)
+        emit(a, self.code, self.constants, lambda i: self.load_masked(i, masks), self.store)
+        a.release(*masks)
+        a.JMP(end)
+
+    def columns(self) -> list[tuple[Label, Label, int]]:
+        """r[i][s] = (B^T L)[i] for each load s; the arguments of masked_column for what is left to be written"""
         a, v = self.a, self.v
-        role = "masked" if masked else "whole"
-        a.comment(f"{role} loads: r[i][s] = (B^T L)[i], L[i] = load s of row i", *formulas(self.algorithm.bt, "r", "L"))
+        a.comment("r[i][s] = (B^T L)[i], L[i] = load s of row i", *formulas(self.algorithm.bt, "r", "L"))
         a.XOR(self.place.as_kind("r32"), self.place.as_kind("r32"))
-        with a.repeat(f"{role}_load", "JNE"):
-
-            def store(i: int, register: Register) -> None:
-                v.store(at(self.stack, self.row * i, index=self.place), register)
-
-            if masked:
-                masks = a.vectors("mask[q]", "of the load", self.quads)
-                for quad, mask in enumerate(masks):
-                    a.VMOVUPS(mask.as_kind("xmm"), self.field("load_mask", LANE * quad, index=self.place))
-                emit(a, self.code, self.constants, lambda i: self.load_masked(i, masks), store)
-                a.release(*masks)
-            else:
-                emit(a, self.code, self.constants, self.load, store)
+        with a.repeat("load", "JNE"):
+            left = [(*self.column("column"), 0)]
             for x in self.x:
-                a.ADD(x, 4 * self.m)
+                a.ADD(x, 4 * self.step)
             a.ADD(self.place, v.bytes)
-            a.CMP(self.place, self.row)
+            a.CMP(self.place, v.bytes * self.even_loads)
+        if self.even_loads < self.loads:
+            a.comment("the last load, a pixel further than the others go on")
+            for x in self.x:
+                a.ADD(x, 4)
+            left.append((*self.column("last_column"), _LAST - self.even_loads))
+        return left
 
     def rows(self) -> None:
         """dst[tap] = (r B)[tap], row by row"""
@@ -119,19 +179,17 @@ class _Input:
             loads = a.vectors("load", "loads after B^T", self.loads)
             for s, register in enumerate(loads):
                 v.load(register, at(self.stack, v.bytes * s, index=self.place))
-            c = transpose(a, loads[:4])
+            c = list(loads) if self.t == 3 else transpose(a, loads[:4])
             if self.t > 4:
-                # lanes 1 to 3 of a column of the following tile's, then that of the fifth load
-                last = loads[4]
+                # column 4 + n: that of the following tiles, lanes 1 to 3, then element n of the fifth load
                 following = a.vectors("column", "columns of a transposition", self.t - 4)
                 for n, register in enumerate(following):
-                    column = n + 4 - self.m
-                    if column == 0:
-                        a.VPALIGNR(register, last, c[0], 4)
-                    else:
+                    last = loads[4]
+                    if n:
                         a.VMOVSHDUP(register, last)
-                        a.VPALIGNR(register, register, c[column], 4)
-                a.release(last)
+                        last = register
+                    a.VPALIGNR(register, last, c[4 - self.m + n], 4)
+                a.release(loads[4])
                 c += following
 
             def store(j: int, register: Register) -> None:
@@ -142,47 +200,51 @@ class _Input:
             a.ADD(self.place, self.row)
             a.CMP(self.place, self.row * self.t)
 
+    def where(self) -> str:
+        """Where the loads are, for the banner."""
+        if self.even_loads == self.loads:
+            return f"load s at {self.step} s, s < {self.loads}"
+        return f"load s at {self.step} s, s < {self.even_loads}, and load {_LAST} at {3 * self.m + 4}"
+
     def kernel(self) -> Kernel:
         """The whole kernel."""
         a = self.a
-        done, masked, loaded = a.label("done"), a.label("masked"), a.label("loaded")
+        done = a.label("done")
         a.MOV(self.channels, self.field("channels"))
         a.TEST(self.channels, self.channels)
         a.JZ(done)
         for quad, x in enumerate(self.x):
             a.MOV(x, self.field("x", 8 * quad))
         a.MOV(self.row_stride, self.field("row_stride"))
-        a.LEA(self.row_stride3, at(self.row_stride, index=self.row_stride, scale=2))
+        if self.row_stride3:
+            a.LEA(self.row_stride3, at(self.row_stride, index=self.row_stride, scale=2))
         if self.row_stride5:
             a.LEA(self.row_stride5, at(self.row_stride, index=self.row_stride, scale=4))
         a.MOV(self.dst, self.field("dst"))
         a.MOV(self.tap_stride, self.field("tap_stride"))
+        self.find_masked()
         self.constants = Constants(self.v, [self.code])
 
         with a.loop("channel", self.channels):
-            a.CMP(self.field("masked", size=8), 0)
-            a.JNE(masked)
-            self.columns(masked=False)
-            a.place(loaded)
+            left = self.columns()
             self.rows()
             for x in self.x:
                 a.ADD(x, self.field("channel_stride"))
-                a.SUB(x, 4 * self.m * self.loads)
+                a.SUB(x, self.advance)
             a.ADD(self.dst, self.field("dst_channel_stride"))
         a.place(done)
         a.ret()
-        a.place(masked)
-        self.columns(masked=True)
-        a.JMP(loaded)
+        for part in left:
+            self.masked_column(*part)
         return a.finish(
             Contract(
                 formula=(
                     f"dst[tap][c][4 q + l] = (B^T d B)[tap], q < {self.quads}, l < 4, tap < {self.t * self.t}",
-                    f"d[i][j] = row i of quad q of channel c, at {self.m} l + j; 0 where it is masked away",
+                    f"d[i][j] = row i of quad q of channel c, at {self.step} l + j; 0 where it is masked away",
                 ),
                 extents=(
                     f"x[q]: {self.t} rows of each channel, row_stride and channel_stride bytes apart. In each row are",
-                    f"{self.loads} loads of four neighbours, load s at {self.m} s. Where `masked` is 0 all are",
+                    f"loads of four neighbours: {self.where()}. Where `masked` is 0 all are",
                     "read, else the lanes set both in load_mask[s][q] and, for row i, in row_mask[i][q].",
                     f"dst: {self.t * self.t} taps, tap_stride bytes apart, of channels dst_channel_stride bytes apart,",
                     f"each of {self.v.lanes} tiles. channels may be 0.",
@@ -194,13 +256,15 @@ class _Input:
 
 
 def build(spec: KernelSpec) -> Kernel:
-    """The input transform of F(m x m, 3 x 3), `spec.tile` = (m, m)."""
+    """The input transform, for output tiles of `spec.tile` = (m, m)."""
     return _Input(spec, LEVELS[spec.level]).kernel()
 
 
 _LEVELS = ("avx2", "avx512")
 
 KERNELS = tuple(KernelSpec("winograd_input", ("f32",), (m, m), level) for level in _LEVELS for m in ALGORITHMS)
+
+UP_KERNELS = tuple(KernelSpec("winograd_input_up", ("f32",), (2, 2), level) for level in _LEVELS)
 
 FAMILY = Family(
     macro="SDGEN_WINOGRAD_INPUT_KERNEL",
@@ -210,3 +274,5 @@ FAMILY = Family(
     kernels=KERNELS,
     options=OPTIONS,
 )
+
+UP_FAMILY = replace(FAMILY, macro="SDGEN_WINOGRAD_INPUT_UP_KERNEL", kernels=UP_KERNELS)

@@ -26,7 +26,7 @@ KERNEL = 3  # rows and columns of the convolution's kernel
 
 @dataclass(frozen=True)
 class Algorithm:
-    """F(m x m, 3 x 3) by its three matrices: `at` is A^T, `bt` is B^T."""
+    """F(m x m, 3 x 3), or the like, by its three matrices: `at` is A^T, `bt` is B^T."""
 
     at: Matrix
     g: Matrix
@@ -95,6 +95,10 @@ def _monic(roots: Sequence[Fraction]) -> list[Fraction]:
     return coefficients
 
 
+def _integers(*rows: tuple[int, ...]) -> Matrix:
+    return tuple(tuple(map(Fraction, row)) for row in rows)
+
+
 def _points(text: str) -> tuple[Fraction, ...]:
     """Points as text: "0 +-5/8" for 0, 5/8 and -5/8."""
     points: list[Fraction] = []
@@ -139,6 +143,21 @@ POINTS = {
 }
 
 ALGORITHMS = {m: toom_cook(m, _points(candidates[0])) for m, candidates in POINTS.items()}
+
+
+# The convolution of an image that is first doubled by repeating its pixels. Two outputs depend on three of them, e:
+# y[0] = g[0] e[0] + (g[1] + g[2]) e[1] and y[1] = (g[0] + g[1]) e[1] + g[2] e[2], by three products. In two dimensions
+# these are 9 for 2 x 2 outputs, as few for each as F(4x4) makes, with errors like those of F(2x2).
+UPSAMPLED = Algorithm(
+    at=_integers((1, 1, 0), (0, 1, 1)),
+    g=_integers((1, 0, 0), (1, 1, 1), (0, 0, 1)),
+    bt=_integers((1, -1, 0), (0, 1, 0), (0, -1, 1)),
+)
+
+
+def algorithm_of(operation: str, m: int) -> Algorithm:
+    """The algorithm of a kernel by its operation, which ends in `_up` where the image is doubled."""
+    return UPSAMPLED if operation.endswith("_up") else ALGORITHMS[m]
 
 
 def _measure(algorithm: Algorithm, fold: int) -> tuple[float, float]:

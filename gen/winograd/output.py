@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gen.contract import WINOGRAD_OUTPUT, WINOGRAD_OUTPUT_KERNEL
 from gen.dsl import Assembler, Contract, Kernel, Memory, Register, at, vector_unit
 from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
-from gen.winograd.matrices import ALGORITHMS
+from gen.winograd.matrices import ALGORITHMS, algorithm_of
 from gen.winograd.quads import LANE, extract, transpose
 from gen.winograd.transforms import Constants, emit, formulas, program
 
@@ -21,7 +23,7 @@ class _Output:
 
     def __init__(self, spec: KernelSpec, level: Level) -> None:
         self.m = spec.tile[0]
-        self.algorithm = ALGORITHMS[self.m]
+        self.algorithm = algorithm_of(spec.operation, self.m)
         self.t = self.algorithm.t
         self.a = a = Assembler(spec, level, WINOGRAD_OUTPUT_KERNEL)
         self.v = vector_unit(a)
@@ -237,13 +239,15 @@ class _Output:
 
 
 def build(spec: KernelSpec) -> Kernel:
-    """The output transform of F(m x m, 3 x 3), `spec.tile` = (m, m)."""
+    """The output transform, for tiles of `spec.tile` = (m, m)."""
     return _Output(spec, LEVELS[spec.level]).kernel()
 
 
 _LEVELS = ("avx2", "avx512")
 
 KERNELS = tuple(KernelSpec("winograd_output", ("f32",), (m, m), level) for level in _LEVELS for m in ALGORITHMS)
+
+UP_KERNELS = tuple(KernelSpec("winograd_output_up", ("f32",), (2, 2), level) for level in _LEVELS)
 
 FAMILY = Family(
     macro="SDGEN_WINOGRAD_OUTPUT_KERNEL",
@@ -253,3 +257,5 @@ FAMILY = Family(
     kernels=KERNELS,
     options=OPTIONS,
 )
+
+UP_FAMILY = replace(FAMILY, macro="SDGEN_WINOGRAD_OUTPUT_UP_KERNEL", kernels=UP_KERNELS)

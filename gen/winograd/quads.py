@@ -61,7 +61,10 @@ class Taps:
     def next_row(self) -> None:
         """The following row."""
         a, beyond = self._a, self._t - 3
-        a.LEA(self._low, at(self._high, index=self._stride, scale=min(beyond, 2)))
+        if beyond:
+            a.LEA(self._low, at(self._high, index=self._stride, scale=min(beyond, 2)))
+        else:
+            a.MOV(self._low, self._high)
         if beyond == 3:
             a.ADD(self._low, self._stride)
         self._find_high()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gen.contract import WINOGRAD_WEIGHTS_KERNEL
 from gen.dsl import Assembler, Contract, Kernel, Register, at, vector_unit
 from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
-from gen.winograd.matrices import ALGORITHMS, KERNEL
+from gen.winograd.matrices import ALGORITHMS, KERNEL, algorithm_of
 from gen.winograd.quads import Taps
 from gen.winograd.transforms import Constants, Program, emit, formulas, program, row_groups
 
@@ -21,7 +23,7 @@ class _Weights:
     """One kernel in the making. A pair of rows of G g is kept in registers while both rows of taps are made from it."""
 
     def __init__(self, spec: KernelSpec, level: Level) -> None:
-        algorithm = ALGORITHMS[spec.tile[0]]
+        algorithm = algorithm_of(spec.operation, spec.tile[0])
         self.g, self.t = algorithm.g, algorithm.t
         self.a = a = Assembler(spec, level, WINOGRAD_WEIGHTS_KERNEL)
         self.v = vector_unit(a)
@@ -91,13 +93,15 @@ class _Weights:
 
 
 def build(spec: KernelSpec) -> Kernel:
-    """The weight transform of F(m x m, 3 x 3), `spec.tile` = (m, m)."""
+    """The weight transform, for output tiles of `spec.tile` = (m, m)."""
     return _Weights(spec, LEVELS[spec.level]).kernel()
 
 
 _LEVELS = ("avx2", "avx512")
 
 KERNELS = tuple(KernelSpec("winograd_weights", ("f32",), (m, m), level) for level in _LEVELS for m in ALGORITHMS)
+
+UP_KERNELS = tuple(KernelSpec("winograd_weights_up", ("f32",), (2, 2), level) for level in _LEVELS)
 
 FAMILY = Family(
     macro="SDGEN_WINOGRAD_WEIGHTS_KERNEL",
@@ -107,3 +111,5 @@ FAMILY = Family(
     kernels=KERNELS,
     options=OPTIONS,
 )
+
+UP_FAMILY = replace(FAMILY, macro="SDGEN_WINOGRAD_WEIGHTS_UP_KERNEL", kernels=UP_KERNELS)

@@ -56,9 +56,11 @@ static void choose(void)
     enum sdgen_level level = sdgen_select_level(processor->features, chosen.config.form, chosen.config.cap);
     chosen.plan.kernels = sdgen_kernels(level);
     chosen.plan.blocking = sdgen_blocking(processor);
+    chosen.plan.winograd = chosen.config.winograd;
     if (chosen.config.verbose) {
         print_choice(level);
-        atexit(print_taken);
+        if (chosen.config.form != SDGEN_FORM_UPSTREAM)
+            atexit(print_taken);
     }
 }
 
@@ -193,12 +195,12 @@ static size_t node_work_size(const struct node_plan *plan, int n_threads)
 
 static int node_count(const struct ggml_cgraph *graph)
 {
-    return ggml_graph_n_nodes((struct ggml_cgraph *)graph); /* not const in ggml's interface, though it only reads */
+    return ggml_graph_n_nodes((struct ggml_cgraph *)(uintptr_t)graph); /* not const in ggml's interface, though it only reads */
 }
 
 static const struct ggml_tensor *node_at(const struct ggml_cgraph *graph, int index)
 {
-    return ggml_graph_node((struct ggml_cgraph *)graph, index);
+    return ggml_graph_node((struct ggml_cgraph *)(uintptr_t)graph, index);
 }
 
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)

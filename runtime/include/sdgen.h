@@ -80,10 +80,20 @@ SDGEN_API const char *sdgen_level_name(enum sdgen_level level);
 /* The richest level of the form that the features allow, no richer than cap; SDGEN_LEVEL_C where none is. A pure function. */
 SDGEN_API enum sdgen_level sdgen_select_level(uint32_t features, enum sdgen_form form, enum sdgen_level cap);
 
+/* How convolutions of 3 by 3 are computed: F(m x m, 3 x 3) by m, or directly. */
+enum sdgen_winograd_choice {
+    SDGEN_WINOGRAD_DIRECT = 0,
+    SDGEN_WINOGRAD_2 = 2,
+    SDGEN_WINOGRAD_3 = 3,
+    SDGEN_WINOGRAD_4 = 4,
+    SDGEN_WINOGRAD_BY_SHAPE = -1,
+};
+
 struct sdgen_config {
     enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
     enum sdgen_level cap;     /* SDGEN_ISA=avx2|avx512: the richest level taken; the richest built if unset */
     int verbose;              /* SDGEN_VERBOSE=0|1 */
+    enum sdgen_winograd_choice winograd; /* SDGEN_TUNE=winograd=0|2|3|4; by shape if unset */
 };
 
 /* Reads the configuration from the environment. On a wrong value returns false and writes one sentence, which names the
@@ -172,15 +182,6 @@ struct sdgen_conv2d {
     int64_t c_batch_stride;
     float scale;       /* 1: none */
     const float *bias; /* [channels_out], or NULL */
-};
-
-/* How convolutions of 3 by 3 are computed: F(m x m, 3 x 3) by m, or directly. */
-enum sdgen_winograd_choice {
-    SDGEN_WINOGRAD_DIRECT = 0,
-    SDGEN_WINOGRAD_2 = 2,
-    SDGEN_WINOGRAD_3 = 3,
-    SDGEN_WINOGRAD_4 = 4,
-    SDGEN_WINOGRAD_BY_SHAPE = -1,
 };
 
 /* What an operation is computed with. */

@@ -274,6 +274,12 @@ static void convolution_f32(struct scene *scene) { convolution_of_type(scene, GG
 static void convolution_f16(struct scene *scene) { convolution_of_type(scene, GGML_TYPE_F16); }
 static void convolution_bf16(struct scene *scene) { convolution_of_type(scene, GGML_TYPE_BF16); }
 
+/* Of a shape for Winograd's convolution. */
+static void convolution_deep(struct scene *scene)
+{
+    convolution(scene, tensor(scene->ctx, GGML_TYPE_F16, 3, 3, 64, 48), tensor(scene->ctx, GGML_TYPE_F32, 30, 22, 64, 2), 1, 1, 1);
+}
+
 static void convolution_1x1(struct scene *scene)
 {
     convolution(scene, tensor(scene->ctx, GGML_TYPE_F16, 1, 1, 40, 33), tensor(scene->ctx, GGML_TYPE_F32, 13, 9, 40, 1), 1, 0, 1);
@@ -315,6 +321,7 @@ static void product_and_convolution(struct scene *scene)
 {
     product_f32(scene);
     convolution_f32(scene);
+    convolution_deep(scene);
 }
 
 static void planned_for_eight(struct scene *scene)
@@ -409,6 +416,7 @@ static const struct {
     ONCE(convolution_f32),
     ONCE(convolution_f16),
     ONCE(convolution_bf16),
+    ONCE(convolution_deep),
     ONCE(convolution_1x1),
     ONCE(convolution_strided),
     ONCE(convolution_of_view),

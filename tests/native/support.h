@@ -21,7 +21,7 @@
 #define SDGEN_TEST_BARRIER (1 << 13)
 
 /* Stack that a kernel may use, below its return address. */
-#define SDGEN_TEST_STACK 4096
+#define SDGEN_TEST_STACK 32768
 
 #ifndef __ASSEMBLER__
 

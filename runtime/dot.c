@@ -1,0 +1,66 @@
+/* Products of few rows: each number of w is used so seldom that packing it would take longer than the product. */
+#include "matmul.h"
+
+#include "schedule.h"
+
+enum { COLUMNS = 4, MOST_BLOCKS = 64, LINE = 64 };
+
+/* Rows of x from which on packing pays: at 4096 by 4096 it takes as long at 32 rows on a Zen 5. */
+enum { FEW_ROWS = 16 };
+
+bool sdgen_dot_fits(const struct sdgen_plan *plan, const struct sdgen_matmul *op)
+{
+    return op->m <= FEW_ROWS && plan->kernels->dot[op->w_type][1][1];
+}
+
+size_t sdgen_dot_work_size(void)
+{
+    return LINE + sizeof(struct sdgen_queue);
+}
+
+/* Most rows of a tile of COLUMNS columns. */
+static int64_t tile_rows(const struct sdgen_plan *plan, const struct sdgen_matmul *op)
+{
+    int64_t rows = 1;
+    while (rows < SDGEN_DOT_ROWS && plan->kernels->dot[op->w_type][rows + 1][COLUMNS])
+        rows++;
+    return rows;
+}
+
+/* All rows of the columns [column, column + columns) of one batch: a whole tile wide, or one column after the other. */
+static void multiply(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int64_t batch, int64_t column, int64_t columns)
+{
+    const char *w = sdgen_matmul_w(op, batch), *x = sdgen_matmul_x(op, batch);
+    char *c = sdgen_matmul_c(op, batch);
+    int64_t groups = sdgen_ceil_div(op->m, tile_rows(plan, op)), step = columns == COLUMNS ? COLUMNS : 1;
+    for (int64_t group = 0; group < groups; group++) {
+        int64_t row = group * op->m / groups, rows = (group + 1) * op->m / groups - row;
+        for (int64_t j = column; j < column + columns; j += step) {
+            const struct sdgen_dot_output output = {
+                .c = (float *)(void *)(c + row * op->c_stride) + j,
+                .c_stride = op->c_stride,
+                .column_bias = op->bias ? op->bias + j : NULL,
+                .scale = op->scale,
+            };
+            plan->kernels->dot[op->w_type][rows][step]((size_t)op->k, (const float *)(const void *)(x + row * op->x_stride),
+                                                       (ptrdiff_t)op->x_stride, w + j * op->w_stride, (ptrdiff_t)op->w_stride,
+                                                       &output);
+        }
+    }
+}
+
+void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)
+{
+    char *base = (char *)team->work;
+    struct sdgen_queue *queue = (struct sdgen_queue *)(void *)(base + (LINE - (uintptr_t)base % LINE) % LINE);
+    if (team->ith == 0)
+        sdgen_queue_reset(queue);
+    sdgen_wait(team);
+    /* Items: blocks of COLUMNS columns, so that the tile that makes a column does not depend on the threads, within batches. */
+    int64_t blocks = sdgen_ceil_div(op->n, COLUMNS), begin, end;
+    while (sdgen_queue_take(queue, blocks * op->batch[0] * op->batch[1], MOST_BLOCKS, team->nth, &begin, &end))
+        for (int64_t item = begin; item < end; item++) {
+            int64_t column = item % blocks * COLUMNS;
+            multiply(plan, op, item / blocks, column, sdgen_min(COLUMNS, op->n - column));
+        }
+}

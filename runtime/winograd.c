@@ -215,6 +215,13 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
         }
 }
 
+/* Weights come from memory once for each block, in short stretches of 16 rows, which the processor does not foresee. */
+static void prefetch(const char *from, int64_t size)
+{
+    for (int64_t offset = 0; offset < size; offset += LINE)
+        __builtin_prefetch(from + offset);
+}
+
 /* M of a group and some of the block's panels, [tap][GROUP][the panels' columns]. */
 static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
                      int64_t group, int64_t block_panels, int64_t first_panel, int64_t panels)
@@ -230,7 +237,10 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
         plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
         cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
-        for (int64_t tap = 0; tap < cut->taps; tap++)
+        int64_t next_channels = sdgen_min(cut->chain, op->channels_in - channel - channels);
+        for (int64_t tap = 0; tap < cut->taps; tap++) {
+            if (tap < rows)
+                prefetch(w + tap * w_stride + channels * 9 * size, next_channels * 9 * size);
             for (int64_t panel = 0; panel < panels; panel++) {
                 const float *v = work->v + tap * v_tap(cut, op, block_panels) +
                                  ((first_panel + panel) * op->channels_in + channel) * columns;
@@ -241,6 +251,7 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
                         work->m + tap * m_tap(m_stride) + row * m_stride + panel * columns, (size_t)m_stride * sizeof(float), &epilogue);
                 }
             }
+        }
     }
 }
 

@@ -150,7 +150,7 @@ def test_batches_and_views(tile: Tile, flush: Flush, rng: np.random.Generator) -
 
 THREAD_CASES = [
     Matmul(1, 1, 1),
-    Matmul(1, 200, 100),
+    Matmul(17, 200, 100),
     Matmul(200, 1, 100),
     Matmul(61, 131, 77, scale=0.5, bias=True),
     Matmul(800, 33, 9),

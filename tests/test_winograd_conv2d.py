@@ -75,7 +75,7 @@ def test_paddings_batches_gaps(tile: Tile, m: int, rng: np.random.Generator) -> 
 @every_tile
 @every_m
 def test_channels(tile: Tile, m: int, rng: np.random.Generator) -> None:
-    for index, channels in enumerate((1, 2, 3, 4, 16, 17, 31, 33, 64, 65, 112, 130, 224, 225, 336, 352)):
+    for index, channels in enumerate((3, 4, 16, 17, 31, 33, 64, 65, 112, 130, 224, 225, 336, 352)):
         case = Conv2d(channels, 19, (11, 10), pad=(1, 1), w_type=Type.F16)
         verify(case, rng, run_of(tile, m, index), m)
     for index, channels in enumerate((1, 2, 6, 7, 15, 16, 18, 33)):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
 
 from gen import predict, registry
 from gen.dsl import DslError, Kernel
@@ -29,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
 
     listing = commands.add_parser("list", help="list the kernels", description="Lists the kernels.")
-    listing.add_argument("--isa", dest="list_isa", default="all", metavar="LEVELS", help=f"levels to list: {_ISA_HELP}")
+    listing.add_argument("--isa", default=argparse.SUPPRESS, metavar="LEVELS", help=f"levels to list: {_ISA_HELP}")
     listing.add_argument("--json", action="store_true", help="as JSON, with everything that is known of each kernel")
 
     show = commands.add_parser("show", help="print a kernel's assembly", description="Prints a kernel's assembly.")
@@ -72,10 +76,6 @@ def _list(levels: Sequence[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps([registry.describe(kernel) for kernel in kernels], indent=1))
     elif sys.stdout.isatty():
-        # Nothing else needs rich, and builds do without it.
-        from rich.console import Console
-        from rich.table import Table
-
         table = Table("name", "operation", "types", "tile", "level", "extensions")
         table.columns[0].no_wrap = True
         for kernel in kernels:
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "list":
-            _list(parse_levels(chosen.list_isa), chosen.json)
+            _list(parse_levels(chosen.isa), chosen.json)
         elif chosen.command == "show":
             print(registry.assembly(registry.build(registry.find(chosen.name, dict(chosen.set)))), end="")
         elif chosen.command == "predict":
@@ -119,7 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
             print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")
-    except (UnknownLevelError, registry.UnknownKernelError, predict.PredictionError, DslError) as error:
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has enough, as `head` does
+        return 0
+    except (UnknownLevelError, registry.UnknownKernelError, predict.PredictionError, DslError, OSError) as error:
         print(f"python -m gen: {error}", file=sys.stderr)
         return 2
     return 0

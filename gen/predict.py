@@ -59,6 +59,8 @@ def find_mca() -> Path:
     """The newest llvm-mca of the PATH; raises PredictionError where there is none."""
     found: dict[int, str] = {}
     for folder in os.get_exec_path():
+        if not os.access(folder, os.R_OK):
+            continue
         for path in Path(folder).glob("llvm-mca*"):
             match = re.fullmatch(r"llvm-mca(?:-(\d+))?", path.name)
             if match and shutil.which(path):

@@ -243,7 +243,7 @@ def test_isa_and_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SDGEN_VERBOSE", "11", ("0", "1")),
         *(
             ("SDGEN_TUNE", value, ("winograd=0", "winograd=4"))
-            for value in ("winograd", "winograd=", "winograd=1", "winograd=44", "winograde=4", "4", "winograd=4,x=1", ",")
+            for value in ("winograd", "winograd=", "winograd=1", "winograd=44", "wino=4", "4", "winograd=4,x=1", ",")
         ),
     ],
 )

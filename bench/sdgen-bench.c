@@ -206,12 +206,13 @@ static double conv2d_error(const struct sdgen_conv2d *op)
         for (int64_t ic = 0; ic < op->channels_in; ic++)
             for (int64_t ky = 0; ky < op->kernel_height; ky++)
                 for (int64_t kx = 0; kx < op->kernel_width; kx++) {
+                    int64_t repeat = op->x_doubled ? 2 : 1;
                     int64_t in_x = x * op->stride_x + kx - op->pad_x, in_y = y * op->stride_y + ky - op->pad_y;
-                    if (in_x < 0 || in_x >= op->width || in_y < 0 || in_y >= op->height)
+                    if (in_x < 0 || in_x >= op->width * repeat || in_y < 0 || in_y >= op->height * repeat)
                         continue;
                     int64_t w = ((channel * op->channels_in + ic) * op->kernel_height + ky) * op->kernel_width + kx;
                     double product = half_value(((const uint16_t *)op->w)[w]) *
-                                     (double)op->x[(ic * op->height + in_y) * op->width + in_x];
+                                     (double)op->x[(ic * op->height + in_y / repeat) * op->width + in_x / repeat];
                     exact += product;
                     magnitude += fabs(product);
                 }
@@ -416,23 +417,24 @@ static void bench_matmul(struct bench *bench, int64_t m, int64_t n, int64_t k)
     free(c);
 }
 
-static void bench_conv2d(struct bench *bench, int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t stride)
+/* size: of the image that the convolution sees; `up` says that it is given by half its size, doubled. */
+static void bench_conv2d(struct bench *bench, int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t stride, bool up)
 {
     char name[64];
     snprintf(name, sizeof name, "conv%lldx%lld%s %lld->%lld@%lldx%lld", (long long)kernel, (long long)kernel,
-             stride == 2 ? "/2" : "", (long long)in, (long long)out, (long long)size, (long long)size);
+             stride == 2 ? "/2" : up ? " up" : "", (long long)in, (long long)out, (long long)size, (long long)size);
     if (!wanted(bench, name))
         return;
     struct operation operation = operation_of(bench);
-    int64_t out_size = (size + stride - 1) / stride;
+    int64_t out_size = (size + stride - 1) / stride, x_size = up ? size / 2 : size;
     uint16_t *w = random_halves((size_t)(in * out * kernel * kernel));
-    float *x = random_floats((size_t)(in * size * size));
+    float *x = random_floats((size_t)(in * x_size * x_size));
     float *c = allocate((size_t)(out * out_size * out_size) * sizeof(float));
     operation.conv2d = (struct sdgen_conv2d){.batch = 1,
                                              .channels_in = in,
                                              .channels_out = out,
-                                             .width = size,
-                                             .height = size,
+                                             .width = x_size,
+                                             .height = x_size,
                                              .width_out = out_size,
                                              .height_out = out_size,
                                              .kernel_width = kernel,
@@ -446,10 +448,11 @@ static void bench_conv2d(struct bench *bench, int64_t in, int64_t out, int64_t s
                                              .w = w,
                                              .w_type = SDGEN_F16,
                                              .x = x,
-                                             .x_row_stride = size * 4,
-                                             .x_channel_stride = size * size * 4,
+                                             .x_row_stride = x_size * 4,
+                                             .x_channel_stride = x_size * x_size * 4,
                                              .c = c,
-                                             .scale = 1};
+                                             .scale = 1,
+                                             .x_doubled = up};
     struct row row = {.name = name,
                       .flops = 2.0 * (double)(in * out * kernel * kernel) * (double)(out_size * out_size),
                       .task = conv2d_task,
@@ -472,11 +475,12 @@ static const int64_t linear_shapes[][3] = {
     {256, 10240, 1280}, {4096, 320, 1280}, {1024, 640, 2560},   {256, 1280, 5120},  {77, 320, 768},    {77, 768, 3072},
 };
 
-/* Convolutions of SD 1.5's UNet and VAE: channels in and out, height and width, kernel, stride. */
-static const int64_t conv2d_shapes[][5] = {
+/* Convolutions of SD 1.5's UNet and VAE: channels in and out, height and width, kernel, stride; 1: of an image doubled. */
+static const int64_t conv2d_shapes[][6] = {
     {320, 320, 64, 3, 1},  {960, 320, 64, 3, 1},   {640, 640, 32, 3, 1},  {1280, 1280, 16, 3, 1}, {1280, 1280, 8, 3, 1},
     {320, 320, 64, 3, 2},  {320, 320, 64, 1, 1},   {640, 640, 32, 1, 1},  {4, 320, 64, 3, 1},     {320, 4, 64, 3, 1},
     {512, 512, 64, 3, 1},  {512, 512, 128, 3, 1},  {256, 256, 256, 3, 1}, {128, 128, 512, 3, 1},
+    {640, 640, 64, 3, 1, 1},
 };
 
 static void print_context(const struct bench *bench)
@@ -604,7 +608,7 @@ int main(int argc, char **argv)
         bench_matmul(&bench, linear_shapes[i][0], linear_shapes[i][1], linear_shapes[i][2]);
     for (size_t i = 0; i < sizeof conv2d_shapes / sizeof *conv2d_shapes; i++)
         bench_conv2d(&bench, conv2d_shapes[i][0], conv2d_shapes[i][1], conv2d_shapes[i][2], conv2d_shapes[i][3],
-                     conv2d_shapes[i][4]);
+                     conv2d_shapes[i][4], conv2d_shapes[i][5]);
     if (bench.options.json)
         printf("\n  ]\n}\n");
     team_stop(bench.team);

@@ -8,17 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from gen.dsl import Kernel
 from gen.family import Family
+from gen.frames import TEMPLATES
 from gen.isa import EXTENSIONS, LEVELS
 from gen.microkernels import dot, gemm_f32, pack, pack_patches, probe
 from gen.spec import KernelSpec
 from gen.winograd import input as winograd_input
 from gen.winograd import output as winograd_output
 from gen.winograd import weights as winograd_weights
-from gen.winograd.matrices import ALGORITHMS, UPSAMPLED, literal
+from gen.winograd.header import winograd_header
 
 FAMILIES = (
     gemm_f32.FAMILY,
@@ -39,14 +38,6 @@ MANIFEST = "manifest.json"
 DEPFILE = "kernels.d"
 
 _PACKAGE = Path(__file__).parent
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(_PACKAGE / "templates"),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    keep_trailing_newline=True,
-    autoescape=False,
-)
-_TEMPLATES.filters["literal"] = literal
 
 
 class UnknownKernelError(Exception):
@@ -82,7 +73,7 @@ def build(spec: KernelSpec) -> Kernel:
 def assembly(kernel: Kernel) -> str:
     """The text of the kernel's `.S` file."""
     options = "".join(f" --set {key}={value}" for key, value in kernel.spec.options)
-    return _TEMPLATES.get_template("kernel.S.j2").render(
+    return TEMPLATES.get_template("kernel.S.j2").render(
         kernel=kernel,
         width=max(len(use.registers) for use in kernel.register_map),
         command=f"python -m gen show {_plain(kernel.spec).name}{options}",
@@ -98,12 +89,12 @@ def generate(levels: Sequence[str], out: Path) -> list[Path]:
     kernels = [build(spec) for spec in specs(levels)]
     files = {f"{kernel.spec.name}.S": assembly(kernel) for kernel in kernels}
     for name in ("kernels.h", "kernels.inc"):
-        files[name] = _TEMPLATES.get_template(f"{name}.j2").render(
+        files[name] = TEMPLATES.get_template(f"{name}.j2").render(
             kernels=kernels,
             families=FAMILIES,
             rows=[family_of(kernel.spec).line(kernel.spec) for kernel in kernels],
         )
-    files["winograd.h"] = _TEMPLATES.get_template("winograd.h.j2").render(algorithms={**ALGORITHMS, "up": UPSAMPLED})
+    files["winograd.h"] = winograd_header()
     files[MANIFEST] = json.dumps(manifest(kernels, levels), indent=1) + "\n"
 
     out.mkdir(parents=True, exist_ok=True)

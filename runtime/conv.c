@@ -10,8 +10,15 @@ static int64_t size_out(int64_t size, int64_t kernel, int64_t stride, int64_t pa
     return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
 }
 
+/* How often each pixel of x is repeated, each way. */
+static int64_t repeat_of(const struct sdgen_conv2d *op)
+{
+    return op->x_doubled ? 2 : 1;
+}
+
 const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
 {
+    int64_t width = op->width * repeat_of(op), height = op->height * repeat_of(op);
     if (op->batch <= 0 || op->channels_in <= 0 || op->channels_out <= 0 || op->width <= 0 || op->height <= 0 ||
         op->width_out <= 0 || op->height_out <= 0 || op->kernel_width <= 0 || op->kernel_height <= 0)
         return "an extent is not positive";
@@ -19,11 +26,11 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
         return "a stride or dilation is not positive";
     if (op->pad_x < 0 || op->pad_y < 0)
         return "a padding is negative";
-    if (op->width + 2 * op->pad_x < op->dilation_x * (op->kernel_width - 1) + 1 ||
-        op->height + 2 * op->pad_y < op->dilation_y * (op->kernel_height - 1) + 1)
+    if (width + 2 * op->pad_x < op->dilation_x * (op->kernel_width - 1) + 1 ||
+        height + 2 * op->pad_y < op->dilation_y * (op->kernel_height - 1) + 1)
         return "the kernel is larger than the padded image";
-    if (op->width_out != size_out(op->width, op->kernel_width, op->stride_x, op->pad_x, op->dilation_x) ||
-        op->height_out != size_out(op->height, op->kernel_height, op->stride_y, op->pad_y, op->dilation_y))
+    if (op->width_out != size_out(width, op->kernel_width, op->stride_x, op->pad_x, op->dilation_x) ||
+        op->height_out != size_out(height, op->kernel_height, op->stride_y, op->pad_y, op->dilation_y))
         return "the output's size does not follow from the image's";
     if ((unsigned)op->w_type >= SDGEN_TYPES)
         return "w_type is none of F32, F16 and BF16";
@@ -111,19 +118,19 @@ static void pack_by_segments(const struct sdgen_conv2d *op, const struct sdgen_k
     }
 }
 
-/* The same for any stride and any width of the image: lane by lane. */
+/* The same for any stride, any width of the image, and an image doubled: lane by lane. */
 static void pack_by_pixels(const struct sdgen_conv2d *op, const char *image, int64_t pixel, int64_t pixels, int64_t begin,
                            int64_t end, int64_t width, float *dst)
 {
-    int64_t taps = op->kernel_width * op->kernel_height;
+    int64_t taps = op->kernel_width * op->kernel_height, repeat = repeat_of(op);
     for (int64_t index = 0; index < taps; index++) {
         struct tap tap = tap_of(op, index, begin, end, width, dst);
         int64_t offset[SDGEN_COLUMNS_STEP];
         bool inside[SDGEN_COLUMNS_STEP];
         for (int64_t j = 0; j < SDGEN_COLUMNS_STEP; j++) {
             int64_t x = (pixel + j) % op->width_out * op->stride_x + tap.x, y = (pixel + j) / op->width_out * op->stride_y + tap.y;
-            inside[j] = j < pixels && x >= 0 && x < op->width && y >= 0 && y < op->height;
-            offset[j] = y * op->x_row_stride + x * (int64_t)sizeof(float);
+            inside[j] = j < pixels && x >= 0 && x < op->width * repeat && y >= 0 && y < op->height * repeat;
+            offset[j] = y / repeat * op->x_row_stride + x / repeat * (int64_t)sizeof(float);
         }
         for (int64_t c = 0; c < tap.channels; c++) {
             const char *channel = image + (tap.channel + c) * op->x_channel_stride;
@@ -139,7 +146,7 @@ static void pack_patches(const struct sdgen_gemm *gemm, const struct sdgen_kerne
 {
     const struct sdgen_conv2d *op = gemm->operation;
     const char *image = (const char *)op->x + batch * op->x_batch_stride;
-    bool segments = op->stride_x == 1 && (op->width_out >= LANES || op->height_out == 1);
+    bool segments = op->stride_x == 1 && !op->x_doubled && (op->width_out >= LANES || op->height_out == 1);
     int64_t width = gemm->tile.columns, panels = sdgen_ceil_div(columns, width);
     for (int64_t j = 0; j < panels * width; j += SDGEN_COLUMNS_STEP) {
         int64_t pixels = sdgen_max(sdgen_min(columns - j, SDGEN_COLUMNS_STEP), 0);
@@ -162,7 +169,7 @@ static struct sdgen_conv2d flattened(const struct sdgen_conv2d *op)
 {
     struct sdgen_conv2d flat = *op;
     if (op->kernel_width == 1 && op->kernel_height == 1 && op->pad_x == 0 && op->pad_y == 0 && op->stride_x == 1 &&
-        op->stride_y == 1 && op->x_row_stride == op->width * (int64_t)sizeof(float)) {
+        op->stride_y == 1 && !op->x_doubled && op->x_row_stride == op->width * (int64_t)sizeof(float)) {
         flat.width = flat.width_out = op->width * op->height;
         flat.height = flat.height_out = 1;
     }

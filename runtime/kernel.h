@@ -79,7 +79,10 @@ typedef void sdgen_pack_patches_kernel(size_t channels, const struct sdgen_patch
  * An output tile of m x m pixels is made of an input tile of t x t, t = m + 2: Y = A^T [(G g G^T) * (B^T d B)] A, the product in the
  * middle element by element ("taps", t * t of them), summed over the input channels (Lavin and Gray 2016). Tiles are handled four
  * at a time, neighbours in a row of tiles: a quad. A vector holds one or more quads, whose places in the image are independent.
- * The matrices are in gen/winograd/matrices.py. */
+ * The matrices are in gen/winograd/matrices.py.
+ *
+ * The same of an image doubled by repeating its pixels ("up"): an output tile of 2 x 2 is made of 3 x 3 pixels of the image that is
+ * doubled, so m = 2 and t = 3, and neighbouring tiles are one pixel apart in it. What differs is in the last lines of each comment. */
 
 enum { SDGEN_WINOGRAD_QUADS = 4, SDGEN_WINOGRAD_LOADS = 8, SDGEN_WINOGRAD_TILE = 6 };
 
@@ -90,7 +93,10 @@ enum { SDGEN_WINOGRAD_QUADS = 4, SDGEN_WINOGRAD_LOADS = 8, SDGEN_WINOGRAD_TILE =
  * where row i begins at x[q] + i * row_stride + c * channel_stride, with 0 for what is masked away. Four neighbours are loaded at a
  * time, at m l for l = 0 to 3 and, where t > 4, at m l + 4 (m = 4: that of l + 1, but for l = 3). Load s of a quad has its mask,
  * and each row i has one. dst: taps of tap_stride bytes, channels of dst_channel_stride bytes (a panel of tiles, of which the
- * vector is a part). Where `masked` is 0 all of a quad's loads are of real memory and the masks are not looked at. */
+ * vector is a part). Where `masked` is 0 all of a quad's loads are of real memory and the masks are not looked at.
+ *
+ * Up: d[i][j] is at l + j, with loads at 0, 1 and 2. For a padding of 1, x[q] is one row up and one pixel to the left of the pixel
+ * that the quad's first output pixel repeats. */
 struct sdgen_winograd_input {
     const float *x[SDGEN_WINOGRAD_QUADS];
     int64_t row_stride, channel_stride, channels;
@@ -106,7 +112,7 @@ typedef void sdgen_winograd_input_kernel(const struct sdgen_winograd_input *inpu
  *
  *   dst[tap][c][o] = (G g G^T)[tap],  g[i][j] = src[9 c + 3 i + j][o],  o < 16
  *
- * src: [9 channels][16], as sdgen_pack_kernel packs it. dst: taps of tap_stride bytes, each [channels][16]. */
+ * src: [9 channels][16], as sdgen_pack_kernel packs it. dst: taps of tap_stride bytes, each [channels][16]. Up: the same, 9 taps. */
 typedef void sdgen_winograd_weights_kernel(size_t channels, const float *src, float *dst, size_t tap_stride);
 
 /* The output transform of the tiles of one vector, output channel after output channel:
@@ -115,7 +121,7 @@ typedef void sdgen_winograd_weights_kernel(size_t channels, const float *src, fl
  *
  * written to row i of quad q of channel c, which begins at y[q] + i * row_stride + c * channel_stride; only the rows below rows[q]
  * and the pixels below columns[q] of it are written (0 to m and 0 to 4 m). src: taps of tap_stride bytes, channels of
- * src_channel_stride bytes. */
+ * src_channel_stride bytes. Up: the same, m = 2 and 9 taps. */
 struct sdgen_winograd_output {
     const float *src;
     int64_t tap_stride, src_channel_stride, channels;

@@ -47,6 +47,8 @@ static const struct {
 };
 enum { TILES = sizeof tiles / sizeof *tiles };
 
+#define SDGEN_KEEP_KERNEL_MACROS
+
 static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
@@ -58,18 +60,13 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) [LEVEL_##level].winograd[m].weights = symbol,
 #define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) \
     [LEVEL_##level].winograd[m].output = symbol, [LEVEL_##level].winograd[m].output_lanes = lanes,
-#include "kernels.inc"
-#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
-#define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
-#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
-#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
-#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
-#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
-    [LEVEL_##level].winograd[m].input = symbol, [LEVEL_##level].winograd[m].input_lanes = lanes,
-#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) [LEVEL_##level].winograd[m].weights = symbol,
-#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) \
-    [LEVEL_##level].winograd[m].output = symbol, [LEVEL_##level].winograd[m].output_lanes = lanes,
+#define SDGEN_WINOGRAD_INPUT_UP_KERNEL(m, lanes, level, symbol) \
+    [LEVEL_##level].winograd_up.input = symbol, [LEVEL_##level].winograd_up.input_lanes = lanes,
+#define SDGEN_WINOGRAD_WEIGHTS_UP_KERNEL(m, level, symbol) [LEVEL_##level].winograd_up.weights = symbol,
+#define SDGEN_WINOGRAD_OUTPUT_UP_KERNEL(m, lanes, level, symbol) \
+    [LEVEL_##level].winograd_up.output = symbol, [LEVEL_##level].winograd_up.output_lanes = lanes,
 #include "portable/kernels.inc"
+#include "kernels.inc"
 };
 
 static const struct sdgen_kernel_row kernel_rows[] = {
@@ -83,17 +80,12 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
 #define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, 0, level, symbol)
 #define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_output", "f32", m, lanes, 0, level, symbol)
+#define SDGEN_WINOGRAD_INPUT_UP_KERNEL(m, lanes, level, symbol) ROW("winograd_input_up", "f32", m, lanes, 0, level, symbol)
+#define SDGEN_WINOGRAD_WEIGHTS_UP_KERNEL(m, level, symbol) ROW("winograd_weights_up", "f32", m, 16, 0, level, symbol)
+#define SDGEN_WINOGRAD_OUTPUT_UP_KERNEL(m, lanes, level, symbol) ROW("winograd_output_up", "f32", m, lanes, 0, level, symbol)
 #define SDGEN_PROBE_KERNEL(what, instructions, flops, level, symbol) ROW("probe", "", 0, 0, (flops) ? (flops) : (instructions), level, symbol)
-#include "kernels.inc"
-#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
-#define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
-#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
-#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, 0, level, symbol)
-#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
-#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
-#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, 0, level, symbol)
-#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_output", "f32", m, lanes, 0, level, symbol)
 #include "portable/kernels.inc"
+#include "kernels.inc"
 };
 
 /* Every generated tile must be one that the drivers know. */
@@ -194,6 +186,11 @@ static double direct_cycles(const struct sdgen_conv2d *op, int lanes)
 
 int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
 {
+    if (op->x_doubled) {
+        /* The one form that there is, as exact as F(2 x 2). It makes 2.25 products for the direct form's 9. */
+        bool exact = plan->winograd != SDGEN_WINOGRAD_BY_SHAPE || op->channels_in >= winograd_costs[2].least_channels;
+        return plan->winograd && exact && sdgen_winograd_fits(plan, op, 2) ? 2 : 0;
+    }
     if (plan->winograd != SDGEN_WINOGRAD_BY_SHAPE)
         return plan->winograd && sdgen_winograd_fits(plan, op, plan->winograd) ? plan->winograd : 0;
     if (!sdgen_winograd_fits(plan, op, 2))

@@ -7,7 +7,7 @@
 
 enum { SDGEN_MOST_ROWS = 8, SDGEN_MOST_COLUMNS = 64, SDGEN_COLUMNS_STEP = 16, SDGEN_TYPES = 3, SDGEN_MOST_WINOGRAD = 4, SDGEN_DOT_ROWS = 4, SDGEN_DOT_COLUMNS = 4 };
 
-/* The kernels of Winograd's F(m x m, 3 x 3); input is NULL where there are none. */
+/* The kernels of Winograd's F(m x m, 3 x 3), or of an image doubled; input is NULL where there are none. */
 struct sdgen_winograd_kernels {
     int input_lanes, output_lanes; /* tiles of a call */
     sdgen_winograd_input_kernel *input;
@@ -21,6 +21,7 @@ struct sdgen_kernels {
     sdgen_gemm_kernel *gemm16[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_MOST_ROWS + 1]; /* A's rows 16 numbers apart */
     sdgen_dot_kernel *dot[SDGEN_TYPES][SDGEN_DOT_ROWS + 1][SDGEN_DOT_COLUMNS + 1]; /* by type, rows and columns */
     struct sdgen_winograd_kernels winograd[SDGEN_MOST_WINOGRAD + 1]; /* by m */
+    struct sdgen_winograd_kernels winograd_up;                       /* m = 2, of an image doubled */
     sdgen_pack_kernel *pack[SDGEN_TYPES][SDGEN_MOST_COLUMNS + 1]; /* by type and width: that of A's panels, or of B's */
     sdgen_pack_patches_kernel *pack_patches;                      /* SDGEN_COLUMNS_STEP wide; wider panels take several */
 };
@@ -34,7 +35,7 @@ struct sdgen_tile {
 /* The tile for a product of so many rows and columns; a pure function. */
 struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns);
 
-/* The m of F(m x m, 3 x 3) for a convolution; 0: directly. A pure function. */
+/* The m of F(m x m, 3 x 3) for a convolution, 2 where its image is doubled; 0: directly. A pure function. */
 int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 
 #endif

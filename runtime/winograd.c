@@ -26,7 +26,8 @@ enum {
 struct cut {
     const struct sdgen_winograd_kernels *kernels;
     struct sdgen_tile tile;
-    int64_t m, taps;
+    int64_t m, t, taps;
+    int64_t step;                      /* from tile to tile of x, in pixels */
     int64_t tiles_x, tiles_y, quads_x; /* of an image; rows of tiles are padded to whole quads */
     int64_t quads;                     /* of all images */
     int64_t panel_quads;
@@ -37,18 +38,26 @@ struct cut {
     int64_t shares;       /* parts of a block's panels that are handed out apart, because there are few groups */
 };
 
+static const struct sdgen_winograd_kernels *kernels_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
+{
+    return op->x_doubled ? &plan->kernels->winograd_up : &plan->kernels->winograd[m];
+}
+
 bool sdgen_winograd_fits(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
 {
-    return plan->kernels->winograd[m].input && op->kernel_width == 3 && op->kernel_height == 3 && op->stride_x == 1 && op->stride_y == 1 && op->dilation_x == 1 &&
-           op->dilation_y == 1 && op->pad_x <= 1 && op->pad_y <= 1;
+    bool padded = op->x_doubled ? m == 2 && op->pad_x == 1 && op->pad_y == 1 : op->pad_x <= 1 && op->pad_y <= 1;
+    return kernels_of(plan, op, m)->input && op->kernel_width == 3 && op->kernel_height == 3 && op->stride_x == 1 &&
+           op->stride_y == 1 && op->dilation_x == 1 && op->dilation_y == 1 && padded;
 }
 
 static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
 {
     struct cut cut;
-    cut.kernels = &plan->kernels->winograd[m];
+    cut.kernels = kernels_of(plan, op, m);
     cut.m = m;
-    cut.taps = (m + 2) * (m + 2);
+    cut.t = op->x_doubled ? 3 : m + 2;
+    cut.taps = cut.t * cut.t;
+    cut.step = op->x_doubled ? 1 : m;
     cut.tiles_x = sdgen_ceil_div(op->width_out, m);
     cut.tiles_y = sdgen_ceil_div(op->height_out, m);
     cut.quads_x = sdgen_ceil_div(cut.tiles_x, QUAD);
@@ -154,15 +163,16 @@ static bool place_of(const struct cut *cut, int64_t quad, struct place *place)
     return quad < cut->quads;
 }
 
-/* Loads of a quad's row by the input transform, in pixels from its first: m l, and m l + 4 where the tile is wider than 4. */
-static int64_t load_offset(int64_t m, int64_t load)
+/* Loads of a quad's row by the input transform, in pixels from its first: step l, and step l + 4 where the tile is wider than 4. */
+static int64_t load_offset(const struct cut *cut, int64_t load)
 {
-    return m == 4 ? 4 * load : load < QUAD ? m * load : m * (load - QUAD) + 4;
+    return cut->step == 4 || load < QUAD ? cut->step * load : cut->step * (load - QUAD) + 4;
 }
 
-static int64_t load_count(int64_t m)
+static int64_t load_count(const struct cut *cut)
 {
-    return m == 2 ? 4 : m == 3 ? 8 : 5;
+    static const int64_t counts[] = {[3] = 3, [4] = 4, [5] = 8, [6] = 5};
+    return counts[cut->t];
 }
 
 static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel,
@@ -170,19 +180,19 @@ static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op,
 {
     struct place place;
     bool exists = place_of(cut, quad, &place);
-    int64_t x = place.x - op->pad_x, y = place.y - op->pad_y, tile = cut->m + 2;
+    int64_t x = place.x / cut->m * cut->step - op->pad_x, y = place.y / cut->m * cut->step - op->pad_y;
     int64_t offset = exists ? place.image * op->x_batch_stride + channel * op->x_channel_stride + y * op->x_row_stride +
                                   x * (int64_t)sizeof(float)
                             : 0;
     input->x[q] = (const float *)((uintptr_t)op->x + (uintptr_t)offset); /* may begin before the image */
-    bool inside = exists && y >= 0 && y + tile <= op->height;
-    for (int64_t row = 0; row < tile; row++) {
+    bool inside = exists && y >= 0 && y + cut->t <= op->height;
+    for (int64_t row = 0; row < cut->t; row++) {
         int32_t mask = exists && y + row >= 0 && y + row < op->height ? -1 : 0;
         for (int64_t l = 0; l < QUAD; l++)
             input->row_mask[row][q][l] = mask;
     }
-    for (int64_t load = 0; load < load_count(cut->m); load++) {
-        int64_t first = x + load_offset(cut->m, load);
+    for (int64_t load = 0; load < load_count(cut); load++) {
+        int64_t first = x + load_offset(cut, load);
         inside = inside && first >= 0 && first + QUAD <= op->width;
         for (int64_t l = 0; l < QUAD; l++)
             input->load_mask[load][q][l] = exists && first + l >= 0 && first + l < op->width ? -1 : 0;
@@ -239,8 +249,8 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
         int64_t next_channels = sdgen_min(cut->chain, op->channels_in - channel - channels);
         for (int64_t tap = 0; tap < cut->taps; tap++) {
-            if (tap < rows)
-                prefetch(w + tap * w_stride + channels * 9 * size, next_channels * 9 * size);
+            for (int64_t row = tap; row < rows; row += cut->taps)
+                prefetch(w + row * w_stride + channels * 9 * size, next_channels * 9 * size);
             for (int64_t panel = 0; panel < panels; panel++) {
                 const float *v = work->v + tap * v_tap(cut, op, block_panels) +
                                  ((first_panel + panel) * op->channels_in + channel) * columns;

@@ -223,12 +223,13 @@ class Conv2d:
     batch_gap: int = 0
     scale: float = 1.0
     bias: bool = False
+    upsample: int = 1  # 2: of an image that repeats each pixel two by two
 
     @property
     def size_out(self) -> tuple[int, int]:
         x, y = (
-            (self.size[i] + 2 * self.pad[i] - self.dilation[i] * (self.kernel[i] - 1) - 1) // self.stride[i] + 1
-            for i in range(2)
+            (size + 2 * self.pad[i] - self.dilation[i] * (self.kernel[i] - 1) - 1) // self.stride[i] + 1
+            for i, size in enumerate(size * self.upsample for size in self.size)
         )
         return x, y
 
@@ -257,7 +258,7 @@ class Conv2d:
                 *(self.batch, self.channels_in, self.channels_out, *self.size, width, height, *self.kernel),
                 *(*self.stride, *self.pad, *self.dilation, w.ctypes.data, self.w_type),
                 *(x.ctypes.data, row, channel, image, c.ctypes.data, out_image),
-                *(self.scale, None if bias is None else bias.ctypes.data),
+                *(self.scale, None if bias is None else bias.ctypes.data, self.upsample == 2),
             )
             execute("sdgen_conv2d", op, arrays, run, what)
             result: Array = c.copy()
@@ -266,6 +267,7 @@ class Conv2d:
     def patches(self, x: NDArray[Any]) -> NDArray[Any]:
         """What each output pixel is the product of: [batch][channel and tap][pixel]."""
         (pad_x, pad_y), (stride_x, stride_y), (dilation_x, dilation_y) = self.pad, self.stride, self.dilation
+        x = x.repeat(self.upsample, 2).repeat(self.upsample, 3)
         padded = np.pad(x, ((0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
         window = (dilation_y * (self.kernel[1] - 1) + 1, dilation_x * (self.kernel[0] - 1) + 1)
         windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3))

@@ -161,6 +161,7 @@ class Conv2d(Structure):
         ("c_batch_stride", c_int64),
         ("scale", c_float),
         ("bias", c_void_p),
+        ("x_doubled", c_bool),
     ]
 
 

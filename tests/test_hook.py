@@ -20,6 +20,7 @@ HEADERS = REPOSITORY / "build" / "src" / "patched" / "ggml" / "include"
 LIBRARIES = [BUILD / "ggml" / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
 SOURCE = REPOSITORY / "tests" / "native" / "hook.c"
 TAKEN = re.compile(r"^sdgen: took (\d+) of (\d+) nodes", re.MULTILINE)
+DOUBLED = re.compile(r"^sdgen: doubled (\d+) images within convolutions, (\d+) of them copied first", re.MULTILINE)
 TIMEOUT = 120
 
 # What ggml may err by: it rounds activations as its weights are, to half precision or to 8 bits.
@@ -28,6 +29,18 @@ GGML_ERROR = 2e-2
 # What Winograd's convolution may err by, and the cases that it may be chosen for.
 WINOGRAD_ERROR = 2e-6
 BY_WINOGRAD = ("convolution_deep", "planned_for_eight")
+
+# Doublings of an image that are left to the convolution, and for how many of them the image is copied.
+DOUBLED_OF: dict[str, tuple[int, int]] = {
+    "doubled": (1, 0),
+    "doubled_view": (1, 0),
+    "doubled_overwritten": (1, 1),
+    "doubled_read_twice": (0, 0),
+    "doubled_wanted": (0, 0),
+    "doubled_smoothly": (0, 0),
+    "doubled_planned_for_eight": (8, 0),
+    "doubled_overwritten_planned_for_eight": (8, 8),
+}
 
 # Of the products and convolutions in a case's graphs, those that are taken and how many there are.
 TAKEN_OF: dict[str, tuple[int, int]] = {
@@ -47,6 +60,14 @@ TAKEN_OF: dict[str, tuple[int, int]] = {
     "convolution_1x1": (1, 1),
     "convolution_strided": (1, 1),
     "convolution_of_view": (1, 1),
+    "doubled": (1, 1),
+    "doubled_view": (1, 1),
+    "doubled_overwritten": (1, 1),
+    "doubled_read_twice": (2, 2),
+    "doubled_wanted": (1, 1),
+    "doubled_smoothly": (1, 1),
+    "doubled_planned_for_eight": (8, 8),
+    "doubled_overwritten_planned_for_eight": (8, 8),
     "planned_for_eight": (24, 24),
     # For a convolution ggml plans more than enough; what is planned for a product of one thread is not enough for four.
     "product_planned_for_one": (0, 1),
@@ -60,6 +81,7 @@ DECLINED: dict[str, tuple[int, int]] = {
     "product_x_f16": (0, 1),
     "convolution_transposed": (0, 1),
     "use_ref": (0, 0),
+    "doubled_use_ref": (0, 0),
 }
 
 
@@ -70,6 +92,13 @@ class Done:
     error: float
     result: bytes
     taken: tuple[int, int]
+    doubled: tuple[int, int]
+
+
+def counts_in(pattern: re.Pattern[str], text: str) -> tuple[int, int] | None:
+    """The two numbers of a line, which is only there where something is said."""
+    match = pattern.search(text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True)
@@ -84,9 +113,9 @@ class Hook:
         command = [str(self.program), case, str(out)]
         done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, f"{case} {environment}: status {done.returncode}: {done.stderr}"
-        taken = TAKEN.search(done.stderr)
-        assert taken, done.stderr
-        return Done(float(done.stdout), out.read_bytes(), (int(taken[1]), int(taken[2])))
+        taken, doubled = (counts_in(pattern, done.stderr) for pattern in (TAKEN, DOUBLED))
+        assert taken or settings.get("SDGEN_KERNELS") == "upstream", done.stderr
+        return Done(float(done.stdout), out.read_bytes(), taken or (0, 0), doubled or (0, 0))
 
 
 def cmake_cache() -> dict[str, str]:
@@ -135,7 +164,8 @@ every_form = pytest.mark.parametrize("form", forms(), ids=lambda form: next(iter
 def test_taken(hook: Hook, case: str, form: dict[str, str]) -> None:
     done = hook.run(case, **form)
     assert done.taken == TAKEN_OF[case]
-    assert done.error <= (WINOGRAD_ERROR if case in BY_WINOGRAD else CHANCE_ERROR)
+    assert done.doubled == DOUBLED_OF.get(case, (0, 0))
+    assert done.error <= (WINOGRAD_ERROR if case in BY_WINOGRAD or case in DOUBLED_OF else CHANCE_ERROR)
 
 
 @pytest.mark.parametrize("case", DECLINED)

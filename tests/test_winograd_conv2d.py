@@ -27,16 +27,19 @@ def verify(case: Conv2d, rng: np.random.Generator, run: Run, m: int) -> None:
     A pixel has the rounding errors of its whole tile, whose sums are those of 9 products a channel. One in the corner
     of the padded image has 4 products, one at its edge 6: there the measure, which divides by their magnitudes, may be
     9/4 times what it may be within. With fewer channels than the choice by shape asks for, a pixel's own magnitudes may
-    be much smaller than its neighbours': the image's largest count."""
+    be much smaller than its neighbours': the image's largest count, and twice the error is allowed, as none is promised
+    there."""
     data = case.data(rng)
     c = case.compute(data, run)
     exact, magnitude = case.reference(data)
+    limit = ERROR[m]
     if case.channels_in < CHANNELS[m]:
         magnitude = np.broadcast_to(magnitude.max(), magnitude.shape)
+        limit *= 2
     what = f"{case} {run}"
-    assert error_measure(c, exact, magnitude) <= ERROR[m] * (9 / 4 if any(case.pad) else 1), what
+    assert error_measure(c, exact, magnitude) <= limit * (9 / 4 if any(case.pad) else 1), what
     inner = (..., *(slice(pad, -pad or None) for pad in case.pad[::-1]))
-    assert error_measure(c[inner], exact[inner], magnitude[inner]) <= ERROR[m], f"{what}, inner pixels"
+    assert error_measure(c[inner], exact[inner], magnitude[inner]) <= limit, f"{what}, inner pixels"
 
 
 def run_of(tile: Tile, m: int, index: int = 0) -> Run:

@@ -1,6 +1,7 @@
 #include "sdgen-ggml.h"
 
 #include "ggml-backend.h"
+#include "ggml-impl.h"
 #include "ggml.h"
 #include "sdgen.h"
 
@@ -8,19 +9,24 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct {
     struct sdgen_config config;
     struct sdgen_plan plan;
 } chosen;
 
-/* Products and convolutions of all graphs so far, and those of them that were taken; for SDGEN_VERBOSE. */
-static _Atomic long long nodes_offered, nodes_taken;
+/* Products and convolutions of all graphs so far, and those of them that were taken; those of an image doubled that was not
+ * written, and for how many of them the image was copied; for SDGEN_VERBOSE. */
+static _Atomic long long nodes_offered, nodes_taken, doublings_fused, doublings_copied;
 
 static void print_taken(void)
 {
     fprintf(stderr, "sdgen: took %lld of %lld nodes that are products or convolutions\n", atomic_load(&nodes_taken),
             atomic_load(&nodes_offered));
+    if (atomic_load(&doublings_fused))
+        fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&doublings_fused),
+                atomic_load(&doublings_copied));
 }
 
 static void print_choice(enum sdgen_level level)
@@ -59,8 +65,7 @@ static void choose(void)
     chosen.plan.winograd = chosen.config.winograd;
     if (chosen.config.verbose) {
         print_choice(level);
-        if (chosen.config.form != SDGEN_FORM_UPSTREAM)
-            atexit(print_taken);
+        atexit(print_taken);
     }
 }
 
@@ -73,10 +78,11 @@ bool sdgen_ggml_active(void)
 
 /* What is computed in place of a node. */
 struct node_plan {
-    enum { LEFT_TO_GGML, MATMUL, CONV2D } kind;
+    enum { LEFT_TO_GGML, MATMUL, CONV2D, NOTHING, COPY } kind;
     union {
         struct sdgen_matmul matmul;
         struct sdgen_conv2d conv2d;
+        const struct ggml_tensor *doubling; /* COPY: its source goes to the beginning of its own memory */
     };
 };
 
@@ -167,21 +173,109 @@ static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
     return sdgen_conv2d_check(op) == NULL;
 }
 
+static int node_count(const struct ggml_cgraph *graph)
+{
+    return ggml_graph_n_nodes((struct ggml_cgraph *)(uintptr_t)graph); /* not const in ggml's interface, though it only reads */
+}
+
+static const struct ggml_tensor *node_at(const struct ggml_cgraph *graph, int index)
+{
+    return ggml_graph_node((struct ggml_cgraph *)(uintptr_t)graph, index);
+}
+
+/* ---- an image doubled, and then convolved ----
+ *
+ * The convolution reads the image that is doubled. ggml_gallocr may have given that image's memory to what is computed after the
+ * doubling, the convolution's own output not least; then the image is copied in the doubling's place, to where it would be doubled. */
+
+static bool overlap(const struct ggml_tensor *a, const struct ggml_tensor *b)
+{
+    uintptr_t a_begin = (uintptr_t)a->data, b_begin = (uintptr_t)b->data;
+    return a_begin < b_begin + ggml_nbytes(b) && b_begin < a_begin + ggml_nbytes(a);
+}
+
+/* Whether this doubles an image by repeating its pixels, and the memory of one is not the other's. */
+static bool doubles(const struct ggml_tensor *node)
+{
+    const struct ggml_tensor *x = node->src[0];
+    return node->op == GGML_OP_UPSCALE && (node->flags & GGML_TENSOR_FLAG_COMPUTE) && node->op_params[0] == GGML_SCALE_MODE_NEAREST &&
+           ggml_is_contiguous(node) && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && node->ne[0] == 2 * x->ne[0] &&
+           node->ne[1] == 2 * x->ne[1] && node->ne[2] == x->ne[2] && node->ne[3] == x->ne[3] && plain(node) && plain(x) &&
+           !overlap(node, x);
+}
+
+/* The index of the doubling that this convolution reads, and nothing else in this graph or the one it is a part of; -1: none. */
+static int doubling_of(const struct ggml_cgraph *graph, int convolution)
+{
+    const struct ggml_tensor *doubling = node_at(graph, convolution)->src[1];
+    if (!doubles(doubling))
+        return -1;
+    int index = convolution - 1;
+    while (index >= 0 && node_at(graph, index) != doubling)
+        index--;
+    return index >= 0 && ggml_node_has_n_uses(graph, index, 1) ? index : -1;
+}
+
+/* Whether what is doubled is still there when the convolution, too, has been computed. */
+static bool source_stays(const struct ggml_cgraph *graph, int doubling, int convolution)
+{
+    for (int i = doubling + 1; i <= convolution; i++)
+        if (overlap(node_at(graph, i), node_at(graph, doubling)->src[0]))
+            return false;
+    return true;
+}
+
+/* Makes a convolution of the doubled image one of the image. */
+static void fuse_doubling(const struct ggml_cgraph *graph, int doubling, int convolution, struct sdgen_conv2d *op)
+{
+    const struct ggml_tensor *doubled = node_at(graph, doubling), *x = doubled->src[0];
+    bool stays = source_stays(graph, doubling, convolution);
+    op->x_doubled = true;
+    op->width = x->ne[0];
+    op->height = x->ne[1];
+    op->x = stays ? x->data : doubled->data;
+    op->x_row_stride = stays ? (int64_t)x->nb[1] : x->ne[0] * (int64_t)sizeof(float);
+    op->x_channel_stride = stays ? (int64_t)x->nb[2] : x->ne[1] * op->x_row_stride;
+    op->x_batch_stride = stays ? (int64_t)x->nb[3] : x->ne[2] * op->x_channel_stride;
+}
+
+/* A thread's share of the rows. */
+static void copy_source(const struct ggml_tensor *doubling, int ith, int nth)
+{
+    const struct ggml_tensor *x = doubling->src[0];
+    int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
+    size_t size = (size_t)x->ne[0] * sizeof(float);
+    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; row++) {
+        int64_t y = row % x->ne[1], z = row / x->ne[1] % x->ne[2], image = row / x->ne[1] / x->ne[2];
+        memcpy((char *)doubling->data + (size_t)row * size,
+               (const char *)x->data + (size_t)y * x->nb[1] + (size_t)z * x->nb[2] + (size_t)image * x->nb[3], size);
+    }
+}
+
+/* ---- nodes ---- */
+
 static bool offered(const struct ggml_tensor *node)
 {
     return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D) && (node->flags & GGML_TENSOR_FLAG_COMPUTE) &&
            !ggml_is_empty(node);
 }
 
-static void plan_node(const struct ggml_tensor *node, struct node_plan *plan)
+/* What becomes of a node; *doubling is the index of the doubling that a convolution makes needless, or -1. */
+static void plan_node(const struct ggml_cgraph *graph, int index, struct node_plan *plan, int *doubling)
 {
+    const struct ggml_tensor *node = node_at(graph, index);
+    *doubling = -1;
     plan->kind = LEFT_TO_GGML;
     if (!offered(node) || !plain(node) || !plain(node->src[0]) || !plain(node->src[1]))
         return;
     if (node->op == GGML_OP_MUL_MAT && plan_matmul(node, &plan->matmul))
         plan->kind = MATMUL;
-    else if (node->op == GGML_OP_CONV_2D && plan_conv2d(node, &plan->conv2d))
+    else if (node->op == GGML_OP_CONV_2D && plan_conv2d(node, &plan->conv2d)) {
         plan->kind = CONV2D;
+        *doubling = doubling_of(graph, index);
+        if (*doubling >= 0)
+            fuse_doubling(graph, *doubling, index, &plan->conv2d);
+    }
 }
 
 static size_t node_work_size(const struct node_plan *plan, int n_threads)
@@ -193,16 +287,6 @@ static size_t node_work_size(const struct node_plan *plan, int n_threads)
     }
 }
 
-static int node_count(const struct ggml_cgraph *graph)
-{
-    return ggml_graph_n_nodes((struct ggml_cgraph *)(uintptr_t)graph); /* not const in ggml's interface, though it only reads */
-}
-
-static const struct ggml_tensor *node_at(const struct ggml_cgraph *graph, int index)
-{
-    return ggml_graph_node((struct ggml_cgraph *)(uintptr_t)graph, index);
-}
-
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)
 {
     if (!sdgen_ggml_active())
@@ -210,7 +294,8 @@ size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)
     size_t most = 0;
     for (int i = 0; i < node_count(graph); i++) {
         struct node_plan plan;
-        plan_node(node_at(graph, i), &plan);
+        int doubling;
+        plan_node(graph, i, &plan, &doubling);
         size_t size = node_work_size(&plan, n_threads);
         most = size > most ? size : most;
     }
@@ -227,11 +312,19 @@ struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n
         return NULL;
     state->nodes = nodes;
     for (int i = 0; i < nodes; i++) {
-        plan_node(node_at(graph, i), &state->node[i]);
+        int doubling;
+        plan_node(graph, i, &state->node[i], &doubling);
         if (node_work_size(&state->node[i], n_threads) > work_size)
             state->node[i].kind = LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
         atomic_fetch_add(&nodes_offered, offered(node_at(graph, i)));
         atomic_fetch_add(&nodes_taken, state->node[i].kind != LEFT_TO_GGML);
+        if (doubling >= 0 && state->node[i].kind == CONV2D) {
+            const struct ggml_tensor *doubled = node_at(graph, doubling);
+            bool copied = state->node[i].conv2d.x == doubled->data;
+            state->node[doubling] = (struct node_plan){.kind = copied ? COPY : NOTHING, .doubling = doubled};
+            atomic_fetch_add(&doublings_fused, 1);
+            atomic_fetch_add(&doublings_copied, copied);
+        }
     }
     return state;
 }
@@ -250,6 +343,8 @@ int sdgen_ggml_compute(const struct sdgen_ggml_graph *state, int node_index, int
     switch (plan->kind) {
     case MATMUL: sdgen_matmul(&chosen.plan, &plan->matmul, &team); return 1;
     case CONV2D: sdgen_conv2d(&chosen.plan, &plan->conv2d, &team); return 1;
+    case NOTHING: return 1;
+    case COPY: copy_source(plan->doubling, ith, nth); return 1;
     default: return 0;
     }
 }

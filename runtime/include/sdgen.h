@@ -80,7 +80,7 @@ SDGEN_API const char *sdgen_level_name(enum sdgen_level level);
 /* The richest level of the form that the features allow, no richer than cap; SDGEN_LEVEL_C where none is. A pure function. */
 SDGEN_API enum sdgen_level sdgen_select_level(uint32_t features, enum sdgen_form form, enum sdgen_level cap);
 
-/* How convolutions of 3 by 3 are computed: F(m x m, 3 x 3) by m, or directly. */
+/* How convolutions of 3 by 3 are computed: F(m x m, 3 x 3) by m, or directly. Of an image doubled there is one form, whatever m. */
 enum sdgen_winograd_choice {
     SDGEN_WINOGRAD_DIRECT = 0,
     SDGEN_WINOGRAD_2 = 2,
@@ -161,16 +161,17 @@ struct sdgen_matmul {
     const float *bias; /* [n], or NULL */
 };
 
-/* Two-dimensional convolution, computed directly:
+/* Two-dimensional convolution:
  *
  *   c[b][oc][oy][ox] = scale * sum over ic, ky, kx of w[oc][ic][ky][kx] * x[b][ic][oy sy + ky dy - py][ox sx + kx dx - px] + bias[oc]
  *
  * with 0 for x outside of the image. w is without gaps, so is each image of c (its batches lie c_batch_stride apart); rows of x
- * are x_row_stride apart, and the pixels of a row side by side. */
+ * are x_row_stride apart, and the pixels of a row side by side. Where x is doubled, the convolution is that of an image of twice the
+ * width and height, which repeats each pixel of x two by two and is never written. */
 struct sdgen_conv2d {
     int64_t batch;
     int64_t channels_in, channels_out;
-    int64_t width, height;         /* of x */
+    int64_t width, height;         /* of x, not doubled */
     int64_t width_out, height_out; /* of c */
     int64_t kernel_width, kernel_height;
     int64_t stride_x, stride_y, pad_x, pad_y, dilation_x, dilation_y;
@@ -182,6 +183,7 @@ struct sdgen_conv2d {
     int64_t c_batch_stride;
     float scale;       /* 1: none */
     const float *bias; /* [channels_out], or NULL */
+    bool x_doubled;
 };
 
 /* What an operation is computed with. */

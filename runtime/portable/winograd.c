@@ -37,26 +37,31 @@ INLINE void transform(int rows, int inner, const float *a, float x[][MOST_TILE][
                 y[i][j][lane] = turned_y[j][i][lane];
 }
 
-/* The load of a quad's row that holds pixel m l + j, and the pixel's place in it. */
-INLINE int load_of(int m, int l, int j, int *place)
+/* From tile to tile of the image read, in pixels: of the image doubled, whose tiles are of t = 3, one. */
+INLINE int step_of(int m, int t)
 {
-    int load = m == 4 ? l + j / 4 : l + (j < 4 ? 0 : QUAD);
-    *place = j % 4;
-    return load;
+    return t == 3 ? 1 : m;
 }
 
-INLINE void input_transform(int m, const float *b, const struct sdgen_winograd_input *input)
+/* The load of a quad's row that holds pixel j of tile l, and the pixel's place in it. */
+INLINE int load_of(int m, int t, int l, int j, int *place)
 {
-    int t = m + 2;
+    *place = t == 3 ? l : j % 4;
+    return t == 3 ? j : m == 4 ? l + j / 4 : l + (j < 4 ? 0 : QUAD);
+}
+
+INLINE void input_transform(int m, int t, const float *b, const struct sdgen_winograd_input *input)
+{
     float d[MOST_TILE][MOST_TILE][LANES], v[MOST_TILE][MOST_TILE][LANES];
     for (int64_t c = 0; c < input->channels; c++) {
         for (int i = 0; i < t; i++)
             for (int j = 0; j < t; j++)
                 for (int lane = 0; lane < LANES; lane++) {
                     int q = lane / QUAD, l = lane % QUAD, place;
-                    int load = load_of(m, l, j, &place);
+                    int load = load_of(m, t, l, j, &place);
                     int present = !input->masked || (input->load_mask[load][q][place] && input->row_mask[i][q][0]);
-                    int64_t offset = i * input->row_stride + c * input->channel_stride + (m * l + j) * (int64_t)sizeof(float);
+                    int64_t pixel = step_of(m, t) * l + j;
+                    int64_t offset = i * input->row_stride + c * input->channel_stride + pixel * (int64_t)sizeof(float);
                     d[i][j][lane] = present ? *(const float *)((uintptr_t)input->x[q] + (uintptr_t)offset) : 0.0f;
                 }
         transform(t, t, b, d, v);
@@ -68,9 +73,8 @@ INLINE void input_transform(int m, const float *b, const struct sdgen_winograd_i
     }
 }
 
-INLINE void weights_transform(int m, const float *g_matrix, size_t channels, const float *src, float *dst, size_t tap_stride)
+INLINE void weights_transform(int t, const float *g_matrix, size_t channels, const float *src, float *dst, size_t tap_stride)
 {
-    int t = m + 2;
     float g[MOST_TILE][MOST_TILE][LANES], u[MOST_TILE][MOST_TILE][LANES];
     for (size_t c = 0; c < channels; c++, src += 9 * LANES, dst += LANES) {
         for (int i = 0; i < 3; i++)
@@ -85,9 +89,8 @@ INLINE void weights_transform(int m, const float *g_matrix, size_t channels, con
     }
 }
 
-INLINE void output_transform(int m, const float *a, const struct sdgen_winograd_output *output)
+INLINE void output_transform(int m, int t, const float *a, const struct sdgen_winograd_output *output)
 {
-    int t = m + 2;
     float sums[MOST_TILE][MOST_TILE][LANES], y[MOST_TILE][MOST_TILE][LANES];
     for (int64_t c = 0; c < output->channels; c++) {
         const char *src = (const char *)output->src + c * output->src_channel_stride;
@@ -107,19 +110,25 @@ INLINE void output_transform(int m, const float *a, const struct sdgen_winograd_
     }
 }
 
-#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol)              \
+#define INPUT_KERNEL(m, t, name, symbol)                                  \
     void symbol(const struct sdgen_winograd_input *input)                 \
     {                                                                     \
-        input_transform(m, &sdgen_winograd_BT_##m[0][0], input);          \
+        input_transform(m, t, &sdgen_winograd_BT_##name[0][0], input);    \
     }
-#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol)                                      \
-    void symbol(size_t channels, const float *src, float *dst, size_t tap_stride)            \
-    {                                                                                        \
-        weights_transform(m, &sdgen_winograd_G_##m[0][0], channels, src, dst, tap_stride);   \
+#define WEIGHTS_KERNEL(t, name, symbol)                                                        \
+    void symbol(size_t channels, const float *src, float *dst, size_t tap_stride)              \
+    {                                                                                          \
+        weights_transform(t, &sdgen_winograd_G_##name[0][0], channels, src, dst, tap_stride);  \
     }
-#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol)             \
+#define OUTPUT_KERNEL(m, t, name, symbol)                                 \
     void symbol(const struct sdgen_winograd_output *output)               \
     {                                                                     \
-        output_transform(m, &sdgen_winograd_AT_##m[0][0], output);        \
+        output_transform(m, t, &sdgen_winograd_AT_##name[0][0], output);  \
     }
+#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) INPUT_KERNEL(m, (m) + 2, m, symbol)
+#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) WEIGHTS_KERNEL((m) + 2, m, symbol)
+#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) OUTPUT_KERNEL(m, (m) + 2, m, symbol)
+#define SDGEN_WINOGRAD_INPUT_UP_KERNEL(m, lanes, level, symbol) INPUT_KERNEL(m, 3, up, symbol)
+#define SDGEN_WINOGRAD_WEIGHTS_UP_KERNEL(m, level, symbol) WEIGHTS_KERNEL(3, up, symbol)
+#define SDGEN_WINOGRAD_OUTPUT_UP_KERNEL(m, lanes, level, symbol) OUTPUT_KERNEL(m, 3, up, symbol)
 #include "kernels.inc"

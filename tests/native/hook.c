@@ -91,6 +91,17 @@ static struct sum product_at(const struct ggml_tensor *c, const struct ggml_tens
     return sum;
 }
 
+/* Of an image that may be one doubled, which is not written where the hook takes both in one; through what copies its source. */
+static double pixel(const struct ggml_tensor *x, int64_t at_x, int64_t at_y, int64_t channel, int64_t image)
+{
+    int64_t repeat = 1;
+    if (x->op == GGML_OP_UPSCALE && x->op_params[0] == GGML_SCALE_MODE_NEAREST) {
+        repeat = 2;
+        x = x->src[0]->op == GGML_OP_DUP ? x->src[0]->src[0] : x->src[0];
+    }
+    return value(x, at_x / repeat, at_y / repeat, channel, image);
+}
+
 static struct sum convolution_at(const struct ggml_tensor *c, const struct ggml_tensor *w, const int64_t i[4])
 {
     const struct ggml_tensor *x = c->src[1];
@@ -101,7 +112,7 @@ static struct sum convolution_at(const struct ggml_tensor *c, const struct ggml_
             for (int64_t kx = 0; kx < w->ne[0]; kx++) {
                 int64_t at_x = i[0] * stride[0] + kx * dilation[0] - pad[0], at_y = i[1] * stride[1] + ky * dilation[1] - pad[1];
                 if (at_x >= 0 && at_x < x->ne[0] && at_y >= 0 && at_y < x->ne[1])
-                    add(&sum, value(w, kx, ky, channel, i[2]) * value(x, at_x, at_y, channel, i[3]));
+                    add(&sum, value(w, kx, ky, channel, i[2]) * pixel(x, at_x, at_y, channel, i[3]));
             }
     return sum;
 }
@@ -305,6 +316,63 @@ static void convolution_transposed(struct scene *scene)
     convolution(scene, tensor(scene->ctx, GGML_TYPE_F32, 3, 3, 9, 11), ggml_transpose(scene->ctx, x), 1, 1, 1);
 }
 
+/* ---- an image doubled, and then convolved ---- */
+
+static struct ggml_tensor *convolution_of_doubled(struct scene *scene, struct ggml_tensor *doubled)
+{
+    return convolution(scene, tensor(scene->ctx, GGML_TYPE_F16, 3, 3, 64, 48), doubled, 1, 1, 1);
+}
+
+static struct ggml_tensor *image(struct scene *scene)
+{
+    return tensor(scene->ctx, GGML_TYPE_F32, 13, 9, 64, 2);
+}
+
+static struct ggml_tensor *doubled_as(struct scene *scene, struct ggml_tensor *x, enum ggml_scale_mode mode)
+{
+    return ggml_upscale(scene->ctx, x, 2, mode);
+}
+
+static void doubled(struct scene *scene)
+{
+    convolution_of_doubled(scene, doubled_as(scene, image(scene), GGML_SCALE_MODE_NEAREST));
+}
+
+/* A part of a larger image. */
+static void doubled_view(struct scene *scene)
+{
+    struct ggml_tensor *x = tensor(scene->ctx, GGML_TYPE_F32, 20, 11, 70, 2);
+    struct ggml_tensor *part = ggml_view_4d(scene->ctx, x, 13, 9, 64, 2, x->nb[1], x->nb[2], x->nb[3], 2 * x->nb[1] + 3 * x->nb[0]);
+    convolution_of_doubled(scene, doubled_as(scene, part, GGML_SCALE_MODE_NEAREST));
+}
+
+/* The image lies where the convolution's output goes. */
+static void doubled_overwritten(struct scene *scene)
+{
+    struct ggml_tensor *x = ggml_dup(scene->ctx, image(scene));
+    struct ggml_tensor *c = convolution_of_doubled(scene, doubled_as(scene, x, GGML_SCALE_MODE_NEAREST));
+    x->data = (char *)c->data + ggml_nbytes(c) - ggml_nbytes(x);
+}
+
+static void doubled_read_twice(struct scene *scene)
+{
+    struct ggml_tensor *both = doubled_as(scene, image(scene), GGML_SCALE_MODE_NEAREST);
+    convolution_of_doubled(scene, both);
+    convolution_of_doubled(scene, both);
+}
+
+static void doubled_wanted(struct scene *scene)
+{
+    struct ggml_tensor *wanted = doubled_as(scene, image(scene), GGML_SCALE_MODE_NEAREST);
+    ggml_set_output(wanted);
+    convolution_of_doubled(scene, wanted);
+}
+
+static void doubled_smoothly(struct scene *scene)
+{
+    convolution_of_doubled(scene, doubled_as(scene, image(scene), GGML_SCALE_MODE_BILINEAR));
+}
+
 static void once(struct scene *scene)
 {
     compute_all(scene, (struct manner){.planned = THREADS, .threads = THREADS});
@@ -421,8 +489,17 @@ static const struct {
     ONCE(convolution_strided),
     ONCE(convolution_of_view),
     ONCE(convolution_transposed),
+    ONCE(doubled),
+    ONCE(doubled_view),
+    ONCE(doubled_overwritten),
+    ONCE(doubled_read_twice),
+    ONCE(doubled_wanted),
+    ONCE(doubled_smoothly),
     {"use_ref", product_f16, use_ref},
+    {"doubled_use_ref", doubled, use_ref},
     {"planned_for_eight", product_and_convolution, planned_for_eight},
+    {"doubled_planned_for_eight", doubled, planned_for_eight},
+    {"doubled_overwritten_planned_for_eight", doubled_overwritten, planned_for_eight},
     {"product_planned_for_one", product_f32, planned_for_one},
     {"convolution_planned_for_one", convolution_f32, planned_for_one},
     {"aborted", chain, aborted},

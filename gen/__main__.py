@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     prediction = commands.add_parser(
         "predict",
         help="simulate a kernel's inner loop",
-        description="Simulates a kernel's inner loop by llvm-mca's models of processors: a help, not a measurement.",
+        description="A kernel's inner loop by llvm-mca's and OSACA's models of processors: a help, not a measurement.",
     )
     prediction.add_argument("name", help="a kernel's name, as `list` prints it")
     prediction.add_argument(
@@ -91,15 +91,20 @@ def _list(levels: Sequence[str], as_json: bool) -> None:
 
 def _predict(kernel: Kernel, processors: Sequence[str], as_json: bool) -> None:
     mca = predict.find_mca()
-    predictions = predict.predict(kernel, processors, mca)
+    pairs = zip(
+        predict.predict(kernel, processors, mca),
+        predict.predict_by_osaca(kernel, processors, predict.find_osaca()),
+        strict=True,
+    )
+    predictions = [prediction for pair in pairs for prediction in pair]
     if as_json:
         print(json.dumps([asdict(prediction) for prediction in predictions], indent=1))
         return
-    print(f"{kernel.spec.name}, a pass of the loop {kernel.loops[0].role} by {mca}: cycles, share of the peak")
+    print(f"{kernel.spec.name}, a pass of the loop {kernel.loops[0].role} by {mca} and OSACA: cycles, share of the peak")
     for prediction in predictions:
         cycles = "-" if prediction.cycles is None else f"{prediction.cycles:.1f}"
         share = "-" if prediction.share is None else f"{prediction.share:.1%}"
-        print(f"{prediction.processor:<15}{cycles:>8}{share:>8}  {prediction.note}".rstrip())
+        print(f"{prediction.processor:<15}{prediction.tool:<8}{cycles:>8}{share:>8}  {prediction.note}".rstrip())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,14 +1,18 @@
 """How fast a kernel's inner loop is by models of processors: a help for choosing tiles, not a claim.
 
-llvm-mca simulates the first inner loop of a kernel, over and over, with everything in the first-level cache.
+llvm-mca simulates the first inner loop of a kernel, over and over, with everything in the first-level cache. OSACA sums
+what the loop asks of each port: a bound that neither dependencies nor decoding lower. OSACA may be missing.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,18 +27,20 @@ class PredictionError(Exception):
 
 @dataclass(frozen=True)
 class Model:
-    """A processor: llvm-mca's name and its multiply-adds of 512 bits a cycle; of 256 bits all make two."""
+    """A processor: the tools' names of it and its multiply-adds of 512 bits a cycle; of 256 bits all make two."""
 
     name: str
-    cpu: str
+    cpu: str  # llvm-mca's
+    osaca: str | None  # None where OSACA has no model
     wide_fmas: int
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says; cycles and share are None where llvm-mca does not know the processor."""
+    """What a model says; cycles and share are None where the tool has no answer, which the note explains."""
 
     processor: str
+    tool: str
     cycles: float | None  # of a pass of the loop
     share: float | None  # of the processor's peak of multiply-adds; None where the loop has none
     note: str
@@ -43,11 +49,11 @@ class Prediction:
 MODELS = {
     model.name: model
     for model in (
-        Model("skylake-x", "skylake-avx512", 2),
-        Model("icelake", "icelake-server", 2),
-        Model("zen4", "znver4", 1),
-        Model("zen5", "znver5", 2),
-        Model("sapphirerapids", "sapphirerapids", 2),
+        Model("skylake-x", "skylake-avx512", "SKX", 2),
+        Model("icelake", "icelake-server", "ICX", 2),
+        Model("zen4", "znver4", "ZEN4", 1),
+        Model("zen5", "znver5", None, 2),
+        Model("sapphirerapids", "sapphirerapids", "SPR", 2),
     )
 }
 
@@ -77,35 +83,78 @@ def version(mca: Path) -> int:
     return int(match[1]) if match else 0
 
 
+def find_osaca() -> list[str] | None:
+    """The command that runs OSACA: this Python's own, else the PATH's; None where there is none."""
+    if importlib.util.find_spec("osaca"):
+        return [sys.executable, "-m", "osaca"]
+    for folder in os.get_exec_path():
+        if found := shutil.which("osaca", path=folder):
+            return [found]
+    return None
+
+
 def predict(kernel: Kernel, names: Sequence[str], mca: Path) -> list[Prediction]:
-    """What the models of these names say of the kernel's first inner loop."""
+    """What llvm-mca's models of these names say of the kernel's first inner loop."""
+    loop, models = _loop(kernel), _models(names)
+    llvm = version(mca)
+    return [_predict(kernel, loop, model, mca, llvm) for model in models]
+
+
+def predict_by_osaca(kernel: Kernel, names: Sequence[str], osaca: Sequence[str] | None) -> list[Prediction]:
+    """What OSACA's models of these names say of the kernel's first inner loop."""
+    loop, models = _loop(kernel), _models(names)
+    if osaca is None:
+        return [_no_bound(model, "OSACA is not installed: pip install osaca") for model in models]
+    if not (shutil.which("as") and shutil.which("objdump")):
+        return [_no_bound(model, "OSACA needs as and objdump, which come with binutils") for model in models]
+    printed = subprocess.run([*osaca, "--version"], text=True, capture_output=True).stdout.split()
+    release = f"OSACA {printed[-1] if printed else '?'}"
+    with tempfile.TemporaryDirectory() as folder:
+        source = _in_att_syntax(loop, Path(folder))
+        return [_bound(kernel, loop, model, osaca, release, source) for model in models]
+
+
+def _models(names: Sequence[str]) -> list[Model]:
     unknown = sorted(set(names) - MODELS.keys())
     if unknown:
         raise PredictionError(f"unknown processor {unknown[0]!r}; there are: {', '.join(MODELS)}")
+    return [MODELS[name] for name in names]
+
+
+def _loop(kernel: Kernel) -> Loop:
     if not kernel.loops:
         raise PredictionError(f"{kernel.spec.name} has no loop")
-    llvm = version(mca)
-    return [_predict(kernel, kernel.loops[0], MODELS[name], mca, llvm) for name in names]
+    return kernel.loops[0]
 
 
 def _predict(kernel: Kernel, loop: Loop, model: Model, mca: Path, llvm: int) -> Prediction:
     short, long = (_cycles(mca, model.cpu, loop, passes) for passes in (_SHORT, _LONG))
     if short is None or long is None:
-        return Prediction(model.name, None, None, f"LLVM {llvm} does not know {model.cpu}")
+        return Prediction(model.name, "llvm-mca", None, None, f"LLVM {llvm} does not know {model.cpu}")
     cycles = (long - short) / (_LONG - _SHORT)
-    wide = LEVELS[kernel.spec.level].vector_kind == "zmm"
+    share = _share(kernel, loop, model, cycles)
+    return Prediction(model.name, "llvm-mca", cycles, share, _note(model, llvm, _is_wide(kernel)))
+
+
+def _is_wide(kernel: Kernel) -> bool:
+    return LEVELS[kernel.spec.level].vector_kind == "zmm"
+
+
+def _share(kernel: Kernel, loop: Loop, model: Model, cycles: float) -> float | None:
     fmas = sum(bool(_FMA.match(instruction.text)) for instruction in loop.instructions)
-    share = fmas / (cycles * (model.wide_fmas if wide else 2)) if fmas else None
-    return Prediction(model.name, cycles, share, _note(model, llvm, wide))
+    return fmas / (cycles * (model.wide_fmas if _is_wide(kernel) else 2)) if fmas and cycles else None
+
+
+def _text(loop: Loop) -> str:
+    # The branch belongs to the loop, its label stands where it always does.
+    top = loop.instructions[-1].text.split()[-1]
+    return "\n".join((".intel_syntax noprefix", f"{top}:", *(i.text for i in loop.instructions), ""))
 
 
 def _cycles(mca: Path, cpu: str, loop: Loop, passes: int) -> int | None:
     """Cycles of some passes; None where the processor is not known."""
-    # The branch belongs to the loop, its label stands where it always does.
-    top = loop.instructions[-1].text.split()[-1]
-    text = "\n".join((".intel_syntax noprefix", f"{top}:", *(i.text for i in loop.instructions), ""))
     command = [str(mca), "-mtriple=x86_64", f"-mcpu={cpu}", f"-iterations={passes}"]
-    done = subprocess.run(command, input=text, text=True, capture_output=True)
+    done = subprocess.run(command, input=_text(loop), text=True, capture_output=True)
     if "not a recognized processor" in done.stderr:
         return None
     match = re.search(r"^Total Cycles: +(\d+)", done.stdout, re.MULTILINE)
@@ -127,3 +176,54 @@ def _note(model: Model, llvm: int, wide: bool) -> str:
     if llvm < 15:
         return "taken from skylake-avx512, pessimistic: loads of 512 bits take an arithmetic port as well"
     return "wrong: one multiply-add of 512 bits a cycle instead of two"
+
+
+def _no_bound(model: Model, note: str) -> Prediction:
+    return Prediction(model.name, "OSACA", None, None, note)
+
+
+def _in_att_syntax(loop: Loop, folder: Path) -> Path:
+    """The loop's file for OSACA, whose parser of Intel's syntax takes seconds to start."""
+    code, source = folder / "loop.o", folder / "loop.s"
+    done = subprocess.run(["as", "-o", code, "-"], input=_text(loop), text=True, capture_output=True)
+    if done.returncode:
+        raise PredictionError(f"as failed: {done.stderr.strip()}")
+    command = ["objdump", "-d", "--no-show-raw-insn", code]
+    listing = subprocess.run(command, text=True, capture_output=True, check=True).stdout
+    lines = re.findall(r"^ *[0-9a-f]+:\t(.+?) *(?:[<#].*)?$", listing, re.MULTILINE)
+    # OSACA takes a label, not an address.
+    lines[-1] = f"{lines[-1].split()[0]} .Ltop"
+    source.write_text("\n".join((".Ltop:", *lines, "")))
+    return source
+
+
+def _bound(
+    kernel: Kernel, loop: Loop, model: Model, osaca: Sequence[str], release: str, source: Path
+) -> Prediction:
+    if model.osaca is None:
+        return _no_bound(model, f"{release} does not model it")
+    report = source.with_suffix(".yml")
+    # Chains of dependencies, most of the time, do not enter the bound.
+    options = ["--arch", model.osaca, "--syntax", "ATT", "--lcd-timeout", "0", "--yaml-out", str(report)]
+    done = subprocess.run([*osaca, *options, str(source)], text=True, capture_output=True)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["?"])[-1]
+        if model.osaca == "ZEN4" and "not in port list" in why:
+            why = "its data of broadcasts from memory is broken"
+        return _no_bound(model, f"{release} fails: {why}")
+    printed = report.read_text()
+    missing = sorted(set(re.findall(r"Flags: \[[^]]*tp_unknown[^]]*\]\s+Instruction: (\w+)", printed)))
+    if missing:
+        return _no_bound(model, f"{release} lacks data of {', '.join(missing)}")
+    pressures = re.search(r"PortPressure: \{([^}]*)\}", printed)
+    if pressures is None:
+        raise PredictionError(f"{release} printed no pressure of ports")
+    cycles = max(float(value) for value in re.findall(r":\s+([\d.]+)", pressures[1]))
+    return Prediction(model.name, "OSACA", cycles, _share(kernel, loop, model, cycles), _osaca_note(model))
+
+
+def _osaca_note(model: Model) -> str:
+    """What is known to be wrong with OSACA's model."""
+    if model.osaca in ("SKX", "ICX"):
+        return "pessimistic: broadcasts from memory take an arithmetic port as well"
+    return "doubtful: compared with no Zen 4" if model.osaca == "ZEN4" else ""

@@ -1,8 +1,9 @@
-"""Predictions: what llvm-mca is asked, and what is said where it or a model is missing."""
+"""Predictions: what llvm-mca and OSACA are asked, and what is said where one of them or a model is missing."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,41 @@ esac
 """
 
 
+FAKE_OSACA = """#!/bin/sh
+case "$*" in
+*--version*) echo "osaca 0.0.1"; exit ;;
+*ZEN4*) echo "KeyError: \"Port '135' not in port list.\"" >&2; exit 1 ;;
+esac
+while [ "$1" != --yaml-out ]; do shift; done
+grep -q '^vfmadd231ps %zmm' "$3" && grep -q '^jne .Ltop' "$3" || exit 3
+cat >"$2" <<'END'
+Kernel:
+- Flags: [FLAGS]
+  Instruction: vfmadd231ps
+  PortPressure: {'0': 0.5}
+Summary:
+  LCD: 0.0
+  PortPressure: {'0': 48.0, 0DV: 0.0, '5':
+      64.0}
+END
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_osaca(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides OSACA, so that the environment does not decide."""
+    monkeypatch.setattr(predict, "find_osaca", lambda: None)
+
+
+def _fake_osaca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str = "") -> None:
+    if not (shutil.which("as") and shutil.which("objdump")):
+        pytest.skip("as and objdump are not installed")
+    program = tmp_path / "osaca"
+    program.write_text(FAKE_OSACA.replace("FLAGS", flags))
+    program.chmod(0o755)
+    monkeypatch.setattr(predict, "find_osaca", lambda: [str(program)])
+
+
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an llvm-mca that always says the same, the only one of the PATH beside the shell's tools."""
@@ -33,17 +69,39 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_cycles_and_share(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "gemm_f32_6x64_avx512", "--json", "--processor", "skylake-x,zen4"]) == 0
-    skylake, zen = json.loads(capsys.readouterr().out)
+    skylake, skylake_ports, zen, _ = json.loads(capsys.readouterr().out)
     assert (skylake["processor"], skylake["cycles"], skylake["share"]) == ("skylake-x", 48.0, 1.0)
     assert (zen["cycles"], zen["share"], zen["note"]) == (None, None, "LLVM 14 does not know znver4")
+    assert (skylake["tool"], skylake_ports["tool"], skylake_ports["cycles"]) == ("llvm-mca", "OSACA", None)
+    assert skylake_ports["note"] == "OSACA is not installed: pip install osaca"
+
+
+def test_bound_of_ports(
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _fake_osaca(tmp_path, monkeypatch)
+    assert main(["predict", "gemm_f32_6x64_avx512", "--json", "--processor", "skylake-x,zen4,zen5"]) == 0
+    skylake, zen4, zen5 = json.loads(capsys.readouterr().out)[1::2]
+    assert (skylake["tool"], skylake["cycles"], skylake["share"]) == ("OSACA", 64.0, 0.75)
+    assert zen4["note"] == "OSACA 0.0.1 fails: its data of broadcasts from memory is broken"
+    assert zen5["note"] == "OSACA 0.0.1 does not model it"
+
+
+def test_no_bound_without_data(
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _fake_osaca(tmp_path, monkeypatch, flags="lt_unknown, tp_unknown")
+    assert main(["predict", "gemm_f32_6x64_avx512", "--json", "--processor", "icelake"]) == 0
+    _, icelake = json.loads(capsys.readouterr().out)
+    assert (icelake["cycles"], icelake["note"]) == (None, "OSACA 0.0.1 lacks data of vfmadd231ps")
 
 
 def test_table(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "gemm_f32_6x64_avx512"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.startswith(f"gemm_f32_6x64_avx512, a pass of the loop steps by {fake}")
-    assert [line.split()[0] for line in lines] == list(predict.MODELS)
-    assert lines[0].split()[1:3] == ["48.0", "100.0%"]
+    assert [line.split()[0] for line in lines] == [name for name in predict.MODELS for _ in range(2)]
+    assert lines[0].split()[1:4] == ["llvm-mca", "48.0", "100.0%"]
 
 
 def test_inner_loops_are_marked() -> None:
@@ -77,3 +135,14 @@ def test_tiles_reach_the_peak_of_skylake_x(name: str) -> None:
     (prediction,) = predict.predict(registry.build(registry.find(name)), ["skylake-x"], mca)
     assert prediction.share is not None
     assert prediction.share >= 0.95
+
+
+def test_real_osaca(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two multiply-adds of 512 bits a cycle where Sapphire Rapids has them."""
+    monkeypatch.undo()
+    osaca = predict.find_osaca()
+    if osaca is None:
+        pytest.skip("OSACA is not installed")
+    kernel = registry.build(registry.find("gemm_f32_6x64_avx512"))
+    (prediction,) = predict.predict_by_osaca(kernel, ["sapphirerapids"], osaca)
+    assert (prediction.cycles, prediction.share) == (48.0, 1.0)

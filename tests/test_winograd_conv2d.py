@@ -128,6 +128,16 @@ def test_known_answer(tile: Tile, m: int, rng: np.random.Generator) -> None:
 
 @every_tile
 @every_m
+def test_errors_have_no_bias(tile: Tile, m: int, rng: np.random.Generator) -> None:
+    """Their mean over n outputs is within 5 / sqrt(n) of their spread."""
+    case = Conv2d(CHANNELS[m], 16, (48, 40), pad=(1, 1), w_type=Type.F16)
+    data = case.data(rng)
+    error = case.compute(data, Run(tile, threads=2, winograd=m)) - case.reference(data)[0]
+    assert abs(error.mean()) <= 5 * error.std() / np.sqrt(error.size)
+
+
+@every_tile
+@every_m
 @pytest.mark.parametrize("scale", [1e4, 1e-39], ids=["large", "denormal"])
 def test_magnitudes(tile: Tile, m: int, scale: float, rng: np.random.Generator) -> None:
     case = Conv2d(40, 8, (13, 9), pad=(1, 1), w_type=Type.F16)

@@ -100,7 +100,9 @@ def _predict(kernel: Kernel, processors: Sequence[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(prediction) for prediction in predictions], indent=1))
         return
-    print(f"{kernel.spec.name}, a pass of the loop {kernel.loops[0].role} by {mca} and OSACA: cycles, share of the peak")
+    print(
+        f"{kernel.spec.name}, a pass of the loop {kernel.loops[0].role} by {mca} and OSACA: cycles, share of the peak"
+    )
     for prediction in predictions:
         cycles = "-" if prediction.cycles is None else f"{prediction.cycles:.1f}"
         share = "-" if prediction.share is None else f"{prediction.share:.1%}"

@@ -87,10 +87,8 @@ def find_osaca() -> list[str] | None:
     """The command that runs OSACA: this Python's own, else the PATH's; None where there is none."""
     if importlib.util.find_spec("osaca"):
         return [sys.executable, "-m", "osaca"]
-    for folder in os.get_exec_path():
-        if found := shutil.which("osaca", path=folder):
-            return [found]
-    return None
+    found = shutil.which("osaca")
+    return [found] if found else None
 
 
 def predict(kernel: Kernel, names: Sequence[str], mca: Path) -> list[Prediction]:
@@ -105,12 +103,13 @@ def predict_by_osaca(kernel: Kernel, names: Sequence[str], osaca: Sequence[str] 
     loop, models = _loop(kernel), _models(names)
     if osaca is None:
         return [_no_bound(model, "OSACA is not installed: pip install osaca") for model in models]
-    if not (shutil.which("as") and shutil.which("objdump")):
+    assembler, disassembler = shutil.which("as"), shutil.which("objdump")
+    if assembler is None or disassembler is None:
         return [_no_bound(model, "OSACA needs as and objdump, which come with binutils") for model in models]
     printed = subprocess.run([*osaca, "--version"], text=True, capture_output=True).stdout.split()
     release = f"OSACA {printed[-1] if printed else '?'}"
     with tempfile.TemporaryDirectory() as folder:
-        source = _in_att_syntax(loop, Path(folder))
+        source = _in_att_syntax(loop, assembler, disassembler, Path(folder))
         return [_bound(kernel, loop, model, osaca, release, source) for model in models]
 
 
@@ -182,24 +181,21 @@ def _no_bound(model: Model, note: str) -> Prediction:
     return Prediction(model.name, "OSACA", None, None, note)
 
 
-def _in_att_syntax(loop: Loop, folder: Path) -> Path:
+def _in_att_syntax(loop: Loop, assembler: str, disassembler: str, folder: Path) -> Path:
     """The loop's file for OSACA, whose parser of Intel's syntax takes seconds to start."""
     code, source = folder / "loop.o", folder / "loop.s"
-    done = subprocess.run(["as", "-o", code, "-"], input=_text(loop), text=True, capture_output=True)
+    done = subprocess.run([assembler, "-o", code, "-"], input=_text(loop), text=True, capture_output=True)
     if done.returncode:
         raise PredictionError(f"as failed: {done.stderr.strip()}")
-    command = ["objdump", "-d", "--no-show-raw-insn", code]
+    command = [disassembler, "-d", "--no-show-raw-insn", str(code)]
     listing = subprocess.run(command, text=True, capture_output=True, check=True).stdout
     lines = re.findall(r"^ *[0-9a-f]+:\t(.+?) *(?:[<#].*)?$", listing, re.MULTILINE)
     # OSACA takes a label, not an address.
-    lines[-1] = f"{lines[-1].split()[0]} .Ltop"
-    source.write_text("\n".join((".Ltop:", *lines, "")))
+    source.write_text("\n".join((".Ltop:", *(re.sub(r"^(j\w+) .*", r"\1 .Ltop", line) for line in lines), "")))
     return source
 
 
-def _bound(
-    kernel: Kernel, loop: Loop, model: Model, osaca: Sequence[str], release: str, source: Path
-) -> Prediction:
+def _bound(kernel: Kernel, loop: Loop, model: Model, osaca: Sequence[str], release: str, source: Path) -> Prediction:
     if model.osaca is None:
         return _no_bound(model, f"{release} does not model it")
     report = source.with_suffix(".yml")
@@ -215,7 +211,7 @@ def _bound(
     missing = sorted(set(re.findall(r"Flags: \[[^]]*tp_unknown[^]]*\]\s+Instruction: (\w+)", printed)))
     if missing:
         return _no_bound(model, f"{release} lacks data of {', '.join(missing)}")
-    pressures = re.search(r"PortPressure: \{([^}]*)\}", printed)
+    pressures = re.search(r"^Summary:.*?PortPressure: \{([^}]*)\}", printed, re.MULTILINE | re.DOTALL)
     if pressures is None:
         raise PredictionError(f"{release} printed no pressure of ports")
     cycles = max(float(value) for value in re.findall(r":\s+([\d.]+)", pressures[1]))
@@ -226,4 +222,4 @@ def _osaca_note(model: Model) -> str:
     """What is known to be wrong with OSACA's model."""
     if model.osaca in ("SKX", "ICX"):
         return "pessimistic: broadcasts from memory take an arithmetic port as well"
-    return "doubtful: compared with no Zen 4" if model.osaca == "ZEN4" else ""
+    return f"doubtful: compared with no {'Zen 4' if model.osaca == 'ZEN4' else 'Sapphire Rapids'}"

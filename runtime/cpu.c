@@ -87,12 +87,14 @@ uint32_t sdgen_features(const struct sdgen_cpuid *cpuid)
     return found;
 }
 
-/* Linux gives a process the tiles' state only when asked for it ("Using XSTATE features in user space applications"). */
-static bool ask_for_tiles(void)
+/* Linux gives the tiles' state to processes that ask for it ("Using XSTATE features in user space applications"), which makes their
+ * signal frames larger: this only sees whether it would. */
+static bool tiles_supported(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+    enum { ARCH_GET_XCOMP_SUPP = 0x1021, XFEATURE_XTILEDATA = 18 };
+    uint64_t supported = 0;
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) == 0 && (supported >> XFEATURE_XTILEDATA & 1);
 #else
     return false;
 #endif
@@ -124,7 +126,7 @@ static struct sdgen_cpuid read_cpuid(char name[static 49])
         cpuid.xcr0 = (uint64_t)high << 32 | low;
     }
     if ((cpuid.xcr0 & XCR0_TILES) == XCR0_TILES)
-        cpuid.tiles_permitted = ask_for_tiles();
+        cpuid.tiles_permitted = tiles_supported();
     if ((uint32_t)__get_cpuid_max(0x80000000u, NULL) >= 0x80000004u) {
         for (unsigned leaf = 0; leaf < 3; leaf++) {
             unsigned r[4];

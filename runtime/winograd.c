@@ -45,7 +45,8 @@ static const struct sdgen_winograd_kernels *kernels_of(const struct sdgen_plan *
 
 bool sdgen_winograd_fits(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
 {
-    bool padded = op->x_doubled ? m == 2 && op->pad_x == 1 && op->pad_y == 1 : op->pad_x <= 1 && op->pad_y <= 1;
+    bool padded = op->x_doubled ? m == 2 && op->pad_x == 1 && op->pad_y == 1
+                                : op->pad_x <= 1 && op->pad_y <= 1 && (op->width > 1 || !op->pad_x) && (op->height > 1 || !op->pad_y);
     return kernels_of(plan, op, m)->input && op->kernel_width == 3 && op->kernel_height == 3 && op->stride_x == 1 &&
            op->stride_y == 1 && op->dilation_x == 1 && op->dilation_y == 1 && padded;
 }

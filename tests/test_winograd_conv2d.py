@@ -155,6 +155,22 @@ def test_magnitudes(tile: Tile, m: int, scale: float, rng: np.random.Generator) 
 
 
 @every_tile
+@every_m
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_stays_in_its_tiles(tile: Tile, m: int, value: float, rng: np.random.Generator) -> None:
+    case = Conv2d(33, 4, (25, 27), pad=(1, 1))
+    w, x, bias = case.data(rng)
+    whole = case.compute((w, x, bias), Run(tile, winograd=m))
+    x[0, 20, 13, 11] = value
+    c = case.compute((w, x, bias), Run(tile, winograd=m))
+    # An output tile from (m i, m j) on reads from (m i - 1, m j - 1) to (m i + m, m j + m).
+    y, x_ = np.indices(c.shape[2:]) // m * m
+    reads = (y - 1 <= 13) & (y + m >= 13) & (x_ - 1 <= 11) & (x_ + m >= 11)
+    assert not first_difference(c[..., ~reads], whole[..., ~reads])
+    assert not np.isfinite(c[:, :, 12:15, 10:13]).any()
+
+
+@every_tile
 def test_by_shape(tile: Tile, rng: np.random.Generator) -> None:
     """Whatever form is chosen, and whatever convolution it is chosen for."""
     for case in (

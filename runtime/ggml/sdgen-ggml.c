@@ -225,18 +225,23 @@ static bool source_stays(const struct ggml_cgraph *graph, int doubling, int conv
     return true;
 }
 
-/* Makes a convolution of the doubled image one of the image. */
-static void fuse_doubling(const struct ggml_cgraph *graph, int doubling, int convolution, struct sdgen_conv2d *op)
+/* Makes a convolution of the doubled image one of the image; false, and nothing changed, where that cannot be computed. */
+static bool fuse_doubling(const struct ggml_cgraph *graph, int doubling, int convolution, struct sdgen_conv2d *op)
 {
     const struct ggml_tensor *doubled = node_at(graph, doubling), *x = doubled->src[0];
     bool stays = source_stays(graph, doubling, convolution);
-    op->x_doubled = true;
-    op->width = x->ne[0];
-    op->height = x->ne[1];
-    op->x = stays ? x->data : doubled->data;
-    op->x_row_stride = stays ? (int64_t)x->nb[1] : x->ne[0] * (int64_t)sizeof(float);
-    op->x_channel_stride = stays ? (int64_t)x->nb[2] : x->ne[1] * op->x_row_stride;
-    op->x_batch_stride = stays ? (int64_t)x->nb[3] : x->ne[2] * op->x_channel_stride;
+    struct sdgen_conv2d fused = *op;
+    fused.x_doubled = true;
+    fused.width = x->ne[0];
+    fused.height = x->ne[1];
+    fused.x = stays ? x->data : doubled->data;
+    fused.x_row_stride = stays ? (int64_t)x->nb[1] : x->ne[0] * (int64_t)sizeof(float);
+    fused.x_channel_stride = stays ? (int64_t)x->nb[2] : x->ne[1] * fused.x_row_stride;
+    fused.x_batch_stride = stays ? (int64_t)x->nb[3] : x->ne[2] * fused.x_channel_stride;
+    if (sdgen_conv2d_check(&fused))
+        return false;
+    *op = fused;
+    return true;
 }
 
 /* A thread's share of the rows. */
@@ -273,8 +278,8 @@ static void plan_node(const struct ggml_cgraph *graph, int index, struct node_pl
     else if (node->op == GGML_OP_CONV_2D && plan_conv2d(node, &plan->conv2d)) {
         plan->kind = CONV2D;
         *doubling = doubling_of(graph, index);
-        if (*doubling >= 0)
-            fuse_doubling(graph, *doubling, index, &plan->conv2d);
+        if (*doubling >= 0 && !fuse_doubling(graph, *doubling, index, &plan->conv2d))
+            *doubling = -1;
     }
 }
 

@@ -15,10 +15,12 @@ struct sdgen_ggml_graph;
 /* Whether products and convolutions go to this project's kernels: false with SDGEN_KERNELS=upstream. */
 bool sdgen_ggml_active(void);
 
-/* Bytes of work buffer that the graph's nodes need for up to n_threads threads, for ggml_graph_plan. */
+/* Bytes of work buffer that the graph's nodes need for up to n_threads threads, for ggml_graph_plan. A node whose tensors have no
+ * memory yet counts for nothing, and is left to ggml later if ggml's own need turns out smaller. */
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads);
 
-/* Decides, once for all threads, which nodes are taken. NULL (take none) where nothing is. Ended by sdgen_ggml_end. */
+/* Decides, once for all threads, which nodes are taken. An UPSCALE that only the convolution after it reads may stay unwritten; the
+ * flag GGML_TENSOR_FLAG_OUTPUT keeps it. NULL (take none) where nothing is. Ended by sdgen_ggml_end. */
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size);
 void sdgen_ggml_end(struct sdgen_ggml_graph *state);
 

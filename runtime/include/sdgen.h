@@ -62,7 +62,7 @@ struct sdgen_cpuid {
     uint32_t leaf7_1_eax, leaf7_1_edx;        /* subleaf 1 */
     uint32_t leaf24_ebx;                      /* AVX10 (leaf 0x24): its version in the low byte */
     uint64_t xcr0;                            /* 0 where OSXSAVE is clear */
-    bool tiles_permitted;                     /* the system has let this process use AMX's tiles */
+    bool tiles_permitted;                     /* the system lets processes that ask for them use AMX's tiles */
 };
 
 /* The features that these bits allow; a pure function. */
@@ -73,14 +73,16 @@ SDGEN_API const struct sdgen_processor *sdgen_processor(void);
 
 enum sdgen_form { SDGEN_FORM_ASSEMBLY, SDGEN_FORM_C, SDGEN_FORM_UPSTREAM };
 
-/* Levels, least first. SDGEN_LEVEL_C is the portable form, which every processor has. */
+/* Levels, least first. SDGEN_LEVEL_C is the portable form, which every processor has that the library is compiled for. */
 enum sdgen_level { SDGEN_LEVEL_C, SDGEN_LEVEL_AVX2, SDGEN_LEVEL_AVX512, SDGEN_LEVEL_RICHEST = SDGEN_LEVEL_AVX512 };
 SDGEN_API const char *sdgen_level_name(enum sdgen_level level);
 
 /* The richest level of the form that the features allow, no richer than cap; SDGEN_LEVEL_C where none is. A pure function. */
 SDGEN_API enum sdgen_level sdgen_select_level(uint32_t features, enum sdgen_form form, enum sdgen_level cap);
 
-/* How convolutions of 3 by 3 are computed: F(m x m, 3 x 3) by m, or directly. Of an image doubled there is one form, whatever m. */
+/* How convolutions of 3 by 3 are computed: F(m x m, 3 x 3) by m, or directly. By Winograd's method an output has the rounding errors
+ * of its whole tile of m by m, and a number that is not finite, or so large that it overflows in the transforms, makes NaNs of the
+ * tiles that read it; no others. */
 enum sdgen_winograd_choice {
     SDGEN_WINOGRAD_DIRECT = 0,
     SDGEN_WINOGRAD_2 = 2,
@@ -188,7 +190,7 @@ struct sdgen_conv2d {
 
 /* What an operation is computed with. */
 struct sdgen_plan {
-    const struct sdgen_kernels *kernels;
+    const struct sdgen_kernels *kernels; /* not NULL */
     struct sdgen_blocking blocking;
     int tile_columns; /* 0: the tile is chosen by shape; else the one of so many columns, which the level must have */
     enum sdgen_winograd_choice winograd; /* where it fits; else directly */

@@ -14,8 +14,9 @@ INLINE void times(int rows, int inner, int columns, const float *a, float x[][MO
         for (int j = 0; j < columns; j++) {
             float sum[LANES] = {0};
             for (int k = 0; k < inner; k++)
-                for (int lane = 0; lane < LANES; lane++)
-                    sum[lane] += a[i * inner + k] * x[k][j][lane];
+                if (a[i * inner + k] != 0) /* 0 times infinity is no 0 */
+                    for (int lane = 0; lane < LANES; lane++)
+                        sum[lane] += a[i * inner + k] * x[k][j][lane];
             for (int lane = 0; lane < LANES; lane++)
                 y[i][j][lane] = sum[lane];
         }

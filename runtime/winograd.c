@@ -6,9 +6,9 @@
  *   3. the same thread transforms M into the output.
  *
  * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Kept transformed from
- * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, in multiples of
- * the FMA peak): 1280 channels at 8x8 1.34 for 1.49, at 16x16 3.14 for 2.92, 640 at 32x32 3.2 for 3.25, 320 at 64x64 3.0 for 3.2. Only
- * the second gains, for 236 MB of memory a layer. */
+ * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, medians in
+ * multiples of the FMA peak): 1280 channels at 8x8 1.34 for 1.49 (but 1.80 in the best sample), at 16x16 3.14 for 2.92, 640 at 32x32
+ * 3.2 for 3.25, 320 at 64x64 3.0 for 3.2. What may be gained, at 8x8 and 16x16, costs 105 and 236 MB of memory a layer. */
 #include "conv.h"
 
 #include "schedule.h"

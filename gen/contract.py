@@ -88,6 +88,39 @@ WINOGRAD_OUTPUT = Struct(
     ),
 )
 
+SCORES = Struct(
+    "sdgen_scores",
+    (
+        ("const float *", "k", 1),
+        ("const float *", "q", 1),
+        ("float *", "p", 1),
+        ("const float *", "bias", 1),
+        ("const float *", "shift", 1),
+        ("float *", "sum", 1),
+        ("float *", "maximum", 1),
+        ("int64_t", "k_stride", 1),
+        ("int64_t", "depth", 1),
+        ("int64_t", "tiles", 1),
+        ("int32_t", "load", 1),
+        ("int32_t", "raw", 1),
+        ("float", "scale", 1),
+        ("float", "bias_scale", 1),
+    ),
+)
+
+UNPACK = Struct(
+    "sdgen_unpack",
+    (
+        ("const float *", "src", 1),
+        ("int64_t", "src_stride", 1),
+        ("const float *", "factor", 1),
+        ("float *", "dst", 1),
+        ("int64_t", "dst_stride", 1),
+        ("int64_t", "k", 1),
+        ("int64_t", "rows", 1),
+    ),
+)
+
 GEMM = Signature(
     "sdgen_gemm_kernel",
     (
@@ -159,5 +192,20 @@ WINOGRAD_WEIGHTS_KERNEL = Signature(
 WINOGRAD_OUTPUT_KERNEL = Signature(
     "sdgen_winograd_output_kernel", (("const struct sdgen_winograd_output *", "output"),)
 )
+
+SCORES_KERNEL = Signature("sdgen_scores_kernel", (("const struct sdgen_scores *", "scores"),))
+
+PACK_ROWS = Signature(
+    "sdgen_pack_rows_kernel",
+    (
+        ("size_t", "k"),
+        ("size_t", "columns"),
+        ("const void *", "src"),
+        ("ptrdiff_t", "src_stride"),
+        ("float *", "dst"),
+    ),
+)
+
+UNPACK_KERNEL = Signature("sdgen_unpack_kernel", (("const struct sdgen_unpack *", "unpack"),))
 
 PROBE = Signature("sdgen_probe_kernel", (("size_t", "rounds"),))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gen.attention import scores
 from gen.dsl import Kernel
 from gen.family import Family
 from gen.frames import TEMPLATES
@@ -31,6 +32,7 @@ FAMILIES = (
     winograd_input.UP_FAMILY,
     winograd_weights.UP_FAMILY,
     winograd_output.UP_FAMILY,
+    scores.FAMILY,
     probe.FAMILY,
 )
 

@@ -133,6 +133,57 @@ struct sdgen_winograd_output {
 };
 typedef void sdgen_winograd_output_kernel(const struct sdgen_winograd_output *output);
 
+/* ---- attention ----
+ *
+ * Lanes lie along queries: a panel of `width` queries is [depth][width], its scores with the keys are [keys][width], its output is
+ * [value depth][width]. So no step crosses lanes, and the elements of K and V are broadcast. */
+
+/* Scores of a panel of queries with tiles of `rows` keys, and their powers of two. For t < tiles, i < rows, j < width:
+ *
+ *   s = (load ? p[t][i][j] : 0) + sum over c < depth of k[t][c][i] * q[c][j]
+ *   where raw:  p[t][i][j] = s
+ *   else        x = s * scale + bias[t][i][j] * bias_scale - shift[j]     bias: 0 where NULL
+ *               p[t][i][j] = x < -126 ? 0 : 2^x,  sum[j] += p[t][i][j],  maximum[j] = max(maximum[j], x)
+ *
+ * k: tiles of k_stride bytes, each [depth][rows]; q: [depth][width]; p and bias: [tiles][rows][width]; shift, sum and maximum:
+ * [width]; all without gaps otherwise and aligned to 4 bytes. depth may be 0, tiles is at least 1. 2^x is within two units in the last
+ * place where x < 128, and infinite, or any number, from there on. A NaN among the x is one in p and sum; maximum ignores it. */
+struct sdgen_scores {
+    const float *k, *q;
+    float *p;
+    const float *bias;
+    const float *shift;
+    float *sum, *maximum;
+    int64_t k_stride, depth, tiles;
+    int32_t load, raw;
+    float scale, bias_scale;
+};
+typedef void sdgen_scores_kernel(const struct sdgen_scores *scores);
+
+/* Packing of rows that stay rows, with conversion:
+ *
+ *   dst[p][i] = float(src[p][i]),  p < k, i < columns;  0 for i from `columns` to width - 1
+ *
+ * src: k rows of src_stride bytes (may be negative or not a multiple of the element), 1 <= columns <= width; elements of the
+ * kernel's type, aligned to nothing. dst: [k][width] without gaps. */
+typedef void sdgen_pack_rows_kernel(size_t k, size_t columns, const void *src, ptrdiff_t src_stride, float *dst);
+
+/* A transposition of `width` lanes, each scaled:
+ *
+ *   dst[j][p] = src[p][j] * factor[j],  p < k, j < rows
+ *
+ * src: k rows of src_stride bytes, of which `width` numbers may be read; 1 <= rows <= width; factor: [width]. dst: rows of dst_stride
+ * bytes, of which k numbers are written. Aligned to 4 bytes. */
+struct sdgen_unpack {
+    const float *src;
+    int64_t src_stride;
+    const float *factor;
+    float *dst;
+    int64_t dst_stride;
+    int64_t k, rows;
+};
+typedef void sdgen_unpack_kernel(const struct sdgen_unpack *unpack);
+
 /* Rounds of a register-only loop, for measuring the processor: each round makes as many instructions as the kernel's banner
  * says. */
 typedef void sdgen_probe_kernel(size_t rounds);

@@ -53,6 +53,9 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) [LEVEL_##level].pack[TYPE_##type][width] = symbol,
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_patches = symbol,
+#define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_rows[TYPE_##type] = symbol,
+#define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].scores[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
+#define SDGEN_UNPACK_KERNEL(type, width, level, symbol) [LEVEL_##level].unpack = symbol,
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
@@ -75,6 +78,9 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
 #define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
+#define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) ROW("pack_rows", #type, 1, width, 0, level, symbol)
+#define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) ROW("scores", #type, rows, width, 0, level, symbol)
+#define SDGEN_UNPACK_KERNEL(type, width, level, symbol) ROW("unpack", #type, 1, width, 0, level, symbol)
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, 0, level, symbol)
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
@@ -94,6 +100,13 @@ static const struct sdgen_kernel_row kernel_rows[] = {
                    #symbol ": a tile that the drivers do not know");
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) \
     _Static_assert((width) == SDGEN_COLUMNS_STEP, #symbol ": a width that the drivers do not know");
+#define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) \
+    _Static_assert((width) == SDGEN_COLUMNS_STEP, #symbol ": a width that the drivers do not know");
+#define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol)                                                                   \
+    _Static_assert((rows) <= SDGEN_SCORES_ROWS && (width) <= SDGEN_MOST_COLUMNS && (width) % SDGEN_COLUMNS_STEP == 0, \
+                   #symbol ": a tile that the drivers do not know");
+#define SDGEN_UNPACK_KERNEL(type, width, level, symbol) \
+    _Static_assert((width) == SDGEN_UNPACK_LANES, #symbol ": a width that the drivers do not know");
 #include "kernels.inc"
 
 const char *sdgen_level_name(enum sdgen_level level)

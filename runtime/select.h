@@ -5,7 +5,17 @@
 #include "kernel.h"
 #include "sdgen.h"
 
-enum { SDGEN_MOST_ROWS = 8, SDGEN_MOST_COLUMNS = 64, SDGEN_COLUMNS_STEP = 16, SDGEN_TYPES = 3, SDGEN_MOST_WINOGRAD = 4, SDGEN_DOT_ROWS = 4, SDGEN_DOT_COLUMNS = 4 };
+enum {
+    SDGEN_MOST_ROWS = 8,
+    SDGEN_MOST_COLUMNS = 64,
+    SDGEN_COLUMNS_STEP = 16,
+    SDGEN_TYPES = 3,
+    SDGEN_MOST_WINOGRAD = 4,
+    SDGEN_DOT_ROWS = 4,
+    SDGEN_DOT_COLUMNS = 4,
+    SDGEN_SCORES_ROWS = 6,
+    SDGEN_UNPACK_LANES = 8,
+};
 
 /* The kernels of Winograd's F(m x m, 3 x 3), or of an image doubled; input is NULL where there are none. */
 struct sdgen_winograd_kernels {
@@ -23,6 +33,9 @@ struct sdgen_kernels {
     struct sdgen_winograd_kernels winograd[SDGEN_MOST_WINOGRAD + 1]; /* by m */
     struct sdgen_winograd_kernels winograd_up;                       /* m = 2, of an image doubled */
     sdgen_pack_kernel *pack[SDGEN_TYPES][SDGEN_MOST_COLUMNS + 1]; /* by type and width: that of A's panels, or of B's */
+    sdgen_pack_rows_kernel *pack_rows[SDGEN_TYPES];               /* SDGEN_COLUMNS_STEP wide */
+    sdgen_scores_kernel *scores[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_SCORES_ROWS + 1]; /* by columns, and by rows */
+    sdgen_unpack_kernel *unpack;                                  /* SDGEN_UNPACK_LANES wide */
     sdgen_pack_patches_kernel *pack_patches;                      /* SDGEN_COLUMNS_STEP wide; wider panels take several */
 };
 

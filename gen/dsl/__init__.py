@@ -6,6 +6,7 @@ Registers, labels, loops, constants, unwind information and the text of the `.S`
 
 from gen.dsl.assembler import Assembler, Label
 from gen.dsl.errors import DslError, LevelError, RegisterBudgetError
+from gen.dsl.exponential import Exponential
 from gen.dsl.kernel import Constant, Contract, Instruction, Kernel, Loop
 from gen.dsl.operands import Memory, Register, at
 from gen.dsl.vectors import Avx2, Avx512, VectorUnit, vector_unit
@@ -17,6 +18,7 @@ __all__ = [
     "Constant",
     "Contract",
     "DslError",
+    "Exponential",
     "Instruction",
     "Kernel",
     "Label",

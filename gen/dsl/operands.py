@@ -118,7 +118,9 @@ class Memory:
     def peachpy(self) -> Any:
         """The operand as PeachPy takes it; a symbol's place is not known yet and stands as 0."""
         if self.symbol:
-            return peachpy_operand.MemoryOperand(peachpy_operand.RIPRelativeOffset(0), self.size)
+            return peachpy_operand.MemoryOperand(
+                peachpy_operand.RIPRelativeOffset(0), self.size, broadcast=self.broadcast
+            )
         address = peachpy_operand.MemoryAddress(
             self.base.peachpy() if self.base else None,
             self.index.peachpy() if self.index else None,

@@ -6,6 +6,7 @@ another instruction set is another unit and not another skeleton.
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,19 @@ from dataclasses import replace
 from gen.dsl.assembler import Assembler
 from gen.dsl.errors import DslError
 from gen.dsl.operands import Memory, Register
+
+
+_NOT_LESS = 0x15  # VCMPPS's predicate: not less than, or not comparable, without an exception for quiet NaNs
+
+
+def _word(value: float) -> int:
+    """The bits of a number that is one of single precision."""
+    (word,) = struct.unpack("<I", struct.pack("<f", value))
+    return int(word)
+
+
+def _role(value: float) -> str:
+    return f"constant_{_word(value):08x}"
 
 
 class VectorUnit(ABC):
@@ -74,6 +88,18 @@ class VectorUnit(ABC):
         """dst = x * y"""
         self.a.VMULPS(dst, x, y)
 
+    def maximum(self, dst: Register, x: Register, y: Register | Memory) -> None:
+        """dst = x > y ? x : y, so y where either is NaN"""
+        self.a.VMAXPS(dst, x, y)
+
+    @abstractmethod
+    def constant(self, value: float) -> Memory:
+        """An operand of arithmetic that is this number in every lane"""
+
+    @abstractmethod
+    def load_constant(self, dst: Register, value: float) -> None:
+        """dst = this number in every lane"""
+
     @abstractmethod
     def fold(self, dst: Register, scratch: Register) -> None:
         """dst[lane] = the sum of all lanes that are `lane` modulo 8, for the lanes below 8"""
@@ -112,6 +138,14 @@ class VectorUnit(ABC):
     def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
         """dst = src where the mask is set; other lanes are not written"""
 
+    @abstractmethod
+    def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
+        """mask = the lanes where x is not less than y, or either is NaN"""
+
+    @abstractmethod
+    def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
+        """dst = x + y, as 32-bit integers, where the mask is set, else 0"""
+
 
 class Avx2(VectorUnit):
     """AVX2 with FMA: ymm registers; masks are vectors of 0 and -1."""
@@ -119,6 +153,12 @@ class Avx2(VectorUnit):
     def zero(self, dst: Register) -> None:
         low = dst.as_kind("xmm")
         self.a.VXORPS(low, low, low)
+
+    def constant(self, value: float) -> Memory:
+        return Memory(symbol=self.a.constant(_role(value), (_word(value),) * self.lanes, self.bytes))
+
+    def load_constant(self, dst: Register, value: float) -> None:
+        self.a.VMOVAPS(dst, self.constant(value))
 
     def fold(self, dst: Register, scratch: Register) -> None:
         pass
@@ -163,12 +203,25 @@ class Avx2(VectorUnit):
     def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
         self.a.VMASKMOVPS(dst, mask, src)
 
+    def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
+        self.a.VCMPPS(mask, x, y, _NOT_LESS)
+
+    def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
+        self.a.VPADDD(dst, x, y)
+        self.a.VANDPS(dst, dst, mask)
+
 
 class Avx512(VectorUnit):
     """AVX-512 F, VL, BW and DQ: zmm registers, masks in mask registers."""
 
     def zero(self, dst: Register) -> None:
         self.a.VPXORD(dst, dst, dst)
+
+    def constant(self, value: float) -> Memory:
+        return Memory(symbol=self.a.constant(_role(value), (_word(value),), 4), broadcast=self.lanes)
+
+    def load_constant(self, dst: Register, value: float) -> None:
+        self.broadcast(dst, replace(self.constant(value), broadcast=None))
 
     def fold(self, dst: Register, scratch: Register) -> None:
         low, high = dst.as_kind("ymm"), scratch.as_kind("ymm")
@@ -212,6 +265,12 @@ class Avx512(VectorUnit):
 
     def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
         self.a.VMOVUPS(replace(dst, size=self.bytes).masked(mask), src)
+
+    def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
+        self.a.VCMPPS(mask, x, y, _NOT_LESS)
+
+    def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
+        self.a.VPADDD(dst.masked(mask, zeroing=True), x, y)
 
 
 _UNITS: dict[str, type[VectorUnit]] = {"avx2": Avx2, "avx512": Avx512}

@@ -1,4 +1,4 @@
-/* sdgen: matrix products and convolutions on the processor, by kernels chosen at run time.
+/* sdgen: matrix products, convolutions and attention on the processor, by kernels chosen at run time.
  *
  * No function here starts a thread, and none allocates memory while computing. The caller brings the threads (struct
  * sdgen_team): each calls the same function with the same operation, its own index and the same working memory. Results do
@@ -188,6 +188,34 @@ struct sdgen_conv2d {
     bool x_doubled;
 };
 
+/* Attention: for each query i, head h and batch b,
+ *
+ *   s[j] = f(scale * sum over p < depth of q[b][h][i][p] * k[b / k_repeat[1]][h / k_repeat[0]][j][p])
+ *          + slope[h] * mask[b % mask_batch][h % mask_heads][i][j]
+ *   c[b][h][i][p] = sum over j of e^s[j] v[b / v_repeat[1]][h / v_repeat[0]][j][p] / (sum over j of e^s[j] + e^sinks[h])
+ *
+ * with f(x) = softcap * tanh(x / softcap) where softcap is not 0, and slope 1, or ALiBi's where max_bias is more than 0. Where all of a
+ * query's scores are -infinity its output is 0. Elements along p are side by side in q, k, v and c, elements of a query's mask too. */
+struct sdgen_attention {
+    int64_t queries, keys, heads, batch;
+    int64_t depth, value_depth;
+    const float *q;
+    int64_t q_stride, q_head_stride, q_batch_stride;
+    const void *k;
+    enum sdgen_type k_type;
+    int64_t k_stride, k_head_stride, k_batch_stride, k_repeat[2]; /* repeat: heads, batches that share one */
+    const void *v;
+    enum sdgen_type v_type;
+    int64_t v_stride, v_head_stride, v_batch_stride, v_repeat[2];
+    const void *mask; /* or NULL */
+    enum sdgen_type mask_type;
+    int64_t mask_stride, mask_head_stride, mask_batch_stride, mask_heads, mask_batch;
+    const float *sinks; /* [heads], or NULL */
+    float scale, max_bias, softcap;
+    float *c;
+    int64_t c_stride, c_head_stride, c_batch_stride;
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
@@ -199,15 +227,18 @@ struct sdgen_plan {
 /* NULL if the operation can be computed, else what is wrong with it, in a few words. */
 SDGEN_API const char *sdgen_matmul_check(const struct sdgen_matmul *op);
 SDGEN_API const char *sdgen_conv2d_check(const struct sdgen_conv2d *op);
+SDGEN_API const char *sdgen_attention_check(const struct sdgen_attention *op);
 
 /* Bytes of working memory for up to nth threads. */
 SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth);
 SDGEN_API size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth);
+SDGEN_API size_t sdgen_attention_work_size(const struct sdgen_plan *plan, const struct sdgen_attention *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs. */
 SDGEN_API void sdgen_matmul(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_conv2d(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

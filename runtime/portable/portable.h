@@ -17,6 +17,9 @@
 #define SDGEN_WINOGRAD_INPUT_UP_KERNEL(m, lanes, level, symbol) extern sdgen_winograd_input_kernel symbol;
 #define SDGEN_WINOGRAD_WEIGHTS_UP_KERNEL(m, level, symbol) extern sdgen_winograd_weights_kernel symbol;
 #define SDGEN_WINOGRAD_OUTPUT_UP_KERNEL(m, lanes, level, symbol) extern sdgen_winograd_output_kernel symbol;
+#define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) extern sdgen_pack_rows_kernel symbol;
+#define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) extern sdgen_scores_kernel symbol;
+#define SDGEN_UNPACK_KERNEL(type, width, level, symbol) extern sdgen_unpack_kernel symbol;
 #include "kernels.inc"
 
 /* What sdgen_epilogue says, for a tile of sums [rows][width]. */

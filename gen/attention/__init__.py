@@ -1,0 +1,1 @@
+"""Attention: scores of panels of queries, and their exponentials."""

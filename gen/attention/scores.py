@@ -152,7 +152,6 @@ class _Scores:
         a, v = self.a, self.v
         a.comment("n = round(x), r = x - n, p = 2^x = 2^n p(r), 0 where x < -126")
         power = Exponential(v)
-        total = a.vector("total", "of a vector of queries")
         a.MOV(self.vector, self.field("sum"))
         for vector in range(self.vectors):
             column = [row[vector] for row in self.sums]
@@ -168,7 +167,6 @@ class _Scores:
             v.add(column[0], column[0], at(self.vector, v.bytes * vector))
             v.store(at(self.vector, v.bytes * vector), column[0])
         power.release()
-        a.release(total)
 
     def kernel(self) -> Kernel:
         """The whole kernel."""
@@ -203,8 +201,9 @@ class _Scores:
                 ),
                 extents=(
                     f"k: tiles, k_stride bytes apart, of [depth][{self.rows}]; q: [depth][{self.width}];",
-                    f"p and bias (or NULL): [tiles][{self.rows}][{self.width}]; shift, sum and maximum: [{self.width}].",
-                    "depth may be 0, tiles is at least 1. All aligned to 4 bytes.",
+                    f"p and bias (or NULL): [tiles][{self.rows}][{self.width}];",
+                    f"shift, sum and maximum: [{self.width}]. depth may be 0, tiles is at least 1.",
+                    "All aligned to 4 bytes.",
                 ),
                 notes=("2^x is within two units in the last place for x up to 127.",),
             ),

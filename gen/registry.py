@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gen.attention import scores
+from gen.attention import rows, scores, unpack
 from gen.dsl import Kernel
 from gen.family import Family
 from gen.frames import TEMPLATES
@@ -33,6 +33,8 @@ FAMILIES = (
     winograd_weights.UP_FAMILY,
     winograd_output.UP_FAMILY,
     scores.FAMILY,
+    rows.FAMILY,
+    unpack.FAMILY,
     probe.FAMILY,
 )
 

@@ -171,7 +171,6 @@ class _Scores:
         a, v = self.a, self.v
         a.comment("n = round(x), r = x - n, p = 2^x = 2^n p(r), 0 where x < -126")
         power = Exponential(v)
-        total = a.vector("total", "of a vector of queries")
         a.MOV(self.vector, self.field("sum"))
         for vector in range(self.vectors):
             column = [row[vector] for row in self.sums]
@@ -187,7 +186,6 @@ class _Scores:
             v.add(column[0], column[0], at(self.vector, v.bytes * vector))
             v.store(at(self.vector, v.bytes * vector), column[0])
         power.release()
-        a.release(total)
 
     def kernel(self) -> Kernel:
         """The whole kernel."""
@@ -221,8 +219,9 @@ class _Scores:
                 ),
                 extents=(
                     f"k: tiles, k_stride bytes apart, of [depth][{self.rows}]; q: [depth][{self.width}];",
-                    f"p and bias (or NULL): [tiles][{self.rows}][{self.width}]; shift, sum and maximum: [{self.width}].",
-                    "depth may be 0, chunk and tiles are at least 1. All aligned to 4 bytes.",
+                    f"p and bias (or NULL): [tiles][{self.rows}][{self.width}];",
+                    f"shift, sum and maximum: [{self.width}]. depth may be 0, chunk and tiles are at least 1.",
+                    "All aligned to 4 bytes.",
                 ),
                 notes=(
                     "Chains of `chunk` summands are added up one after the other, for accuracy.",

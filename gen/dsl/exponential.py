@@ -2,10 +2,11 @@
 
 x = n + r with n the nearest integer, so |r| <= 1/2, and 2^x = 2^n p(r), the power of two added to the exponent's bits.
 
-p is a polynomial with p(0) = 1, so that 2^n is exact, fitted by weighted least squares (Lawson's iteration) to the least
-largest error in units in the last place of the result, its coefficients then rounded and tried a few bits to either side.
-Measured over four million r, in units in the last place: degree 4 37, degree 5 1.8, degree 6 0.9. The range [0, 1) in
-place of [-1/2, 1/2] costs six more bits at the same degree. Degree 5 is the least that is within two units.
+p is a polynomial with p(0) = 1, so that 2^n is exact, fitted by weighted least squares (Lawson's iteration) to the
+least largest error in units in the last place of the result, its coefficients then rounded and tried a few bits to
+either side. Measured over four million r, in units in the last place: degree 4 37, degree 5 1.8, degree 6 0.9. The
+range [0, 1) in place of [-1/2, 1/2] costs six more bits at the same degree. Degree 5 is the least that is within two
+units.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ COEFFICIENTS = tuple(
 
 # Below it the result is 0: there it would be denormal.
 LEAST = -126.0
-
 
 
 class Exponential:

@@ -15,7 +15,6 @@ from gen.dsl.assembler import Assembler
 from gen.dsl.errors import DslError
 from gen.dsl.operands import Memory, Register
 
-
 _NOT_LESS = 0x15  # VCMPPS's predicate: not less than, or not comparable, without an exception for quiet NaNs
 
 
@@ -218,7 +217,7 @@ class Avx512(VectorUnit):
         self.a.VPXORD(dst, dst, dst)
 
     def constant(self, value: float) -> Memory:
-        return Memory(symbol=self.a.constant(_role(value), (_word(value),), 4), broadcast=self.lanes)
+        return Memory(symbol=self.a.constant(_role(value), (_word(value),), 4), size=4, broadcast=self.lanes)
 
     def load_constant(self, dst: Register, value: float) -> None:
         self.broadcast(dst, replace(self.constant(value), broadcast=None))

@@ -10,6 +10,8 @@ from typing import Any
 
 from gen.attention import scores
 from gen.dsl import Kernel
+from gen.elementwise import map as elementwise_map
+from gen.elementwise import moments
 from gen.family import Family
 from gen.frames import TEMPLATES
 from gen.isa import EXTENSIONS, LEVELS
@@ -33,6 +35,8 @@ FAMILIES = (
     winograd_weights.UP_FAMILY,
     winograd_output.UP_FAMILY,
     scores.FAMILY,
+    elementwise_map.FAMILY,
+    moments.FAMILY,
     probe.FAMILY,
 )
 

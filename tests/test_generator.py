@@ -173,6 +173,8 @@ def test_headers_compile_and_agree_with_the_banners(out: Path) -> None:
         contract.WINOGRAD_INPUT_KERNEL,
         contract.WINOGRAD_WEIGHTS_KERNEL,
         contract.WINOGRAD_OUTPUT_KERNEL,
+        contract.MAP_KERNEL,
+        contract.MOMENTS_KERNEL,
     ],
 )
 def test_signatures_are_the_headers(signature: contract.Signature) -> None:
@@ -182,7 +184,14 @@ def test_signatures_are_the_headers(signature: contract.Signature) -> None:
 
 @pytest.mark.parametrize(
     "struct",
-    [contract.EPILOGUE, contract.DOT_OUTPUT, contract.PATCHES, contract.WINOGRAD_INPUT, contract.WINOGRAD_OUTPUT],
+    [
+        contract.EPILOGUE,
+        contract.DOT_OUTPUT,
+        contract.PATCHES,
+        contract.WINOGRAD_INPUT,
+        contract.WINOGRAD_OUTPUT,
+        contract.MAP_RUN,
+    ],
     ids=lambda struct: str(struct.tag),
 )
 def test_offsets_are_the_headers(struct: contract.Struct) -> None:

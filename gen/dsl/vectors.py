@@ -15,7 +15,6 @@ from gen.dsl.assembler import Assembler
 from gen.dsl.errors import DslError
 from gen.dsl.operands import Memory, Register
 
-
 _NOT_LESS = 0x15  # VCMPPS's predicate: not less than, or not comparable, without an exception for quiet NaNs
 
 
@@ -88,6 +87,14 @@ class VectorUnit(ABC):
         """dst = x * y"""
         self.a.VMULPS(dst, x, y)
 
+    def divide(self, dst: Register, x: Register, y: Register | Memory) -> None:
+        """dst = x / y"""
+        self.a.VDIVPS(dst, x, y)
+
+    def minimum(self, dst: Register, x: Register, y: Register | Memory) -> None:
+        """dst = x < y ? x : y, so y where either is NaN"""
+        self.a.VMINPS(dst, x, y)
+
     def maximum(self, dst: Register, x: Register, y: Register | Memory) -> None:
         """dst = x > y ? x : y, so y where either is NaN"""
         self.a.VMAXPS(dst, x, y)
@@ -141,6 +148,10 @@ class VectorUnit(ABC):
     @abstractmethod
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         """mask = the lanes where x is not less than y, or either is NaN"""
+
+    @abstractmethod
+    def keep(self, dst: Register, mask: Register) -> None:
+        """dst = dst where the mask is set, else 0"""
 
     @abstractmethod
     def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
@@ -206,6 +217,9 @@ class Avx2(VectorUnit):
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         self.a.VCMPPS(mask, x, y, _NOT_LESS)
 
+    def keep(self, dst: Register, mask: Register) -> None:
+        self.a.VANDPS(dst, dst, mask)
+
     def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
         self.a.VPADDD(dst, x, y)
         self.a.VANDPS(dst, dst, mask)
@@ -218,7 +232,7 @@ class Avx512(VectorUnit):
         self.a.VPXORD(dst, dst, dst)
 
     def constant(self, value: float) -> Memory:
-        return Memory(symbol=self.a.constant(_role(value), (_word(value),), 4), broadcast=self.lanes)
+        return Memory(symbol=self.a.constant(_role(value), (_word(value),), 4), size=4, broadcast=self.lanes)
 
     def load_constant(self, dst: Register, value: float) -> None:
         self.broadcast(dst, replace(self.constant(value), broadcast=None))
@@ -268,6 +282,9 @@ class Avx512(VectorUnit):
 
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         self.a.VCMPPS(mask, x, y, _NOT_LESS)
+
+    def keep(self, dst: Register, mask: Register) -> None:
+        self.a.VMOVAPS(dst.masked(mask, zeroing=True), dst)
 
     def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
         self.a.VPADDD(dst.masked(mask, zeroing=True), x, y)

@@ -159,6 +159,7 @@ struct operation {
     struct sdgen_plan plan;
     struct sdgen_matmul matmul;
     struct sdgen_conv2d conv2d;
+    struct sdgen_attention attention;
 };
 
 static void matmul_task(void *data, const struct sdgen_team *member)
@@ -171,6 +172,12 @@ static void conv2d_task(void *data, const struct sdgen_team *member)
 {
     const struct operation *operation = data;
     sdgen_conv2d(&operation->plan, &operation->conv2d, member);
+}
+
+static void attention_task(void *data, const struct sdgen_team *member)
+{
+    const struct operation *operation = data;
+    sdgen_attention(&operation->plan, &operation->attention, member);
 }
 
 enum { CHECKED = 400 }; /* outputs compared with double precision */
@@ -218,6 +225,44 @@ static double conv2d_error(const struct sdgen_conv2d *op)
                 }
         worst = fmax(worst, error_of(exact, magnitude, op->c[(channel * op->height_out + y) * op->width_out + x]));
     }
+    return worst;
+}
+
+static const float *element(const void *base, int64_t stride, int64_t row, int64_t head_stride, int64_t head)
+{
+    return (const float *)(const void *)((const char *)base + row * stride + head * head_stride);
+}
+
+/* K and V of single precision, no mask. */
+static double attention_error(const struct sdgen_attention *op)
+{
+    enum { QUERIES = 24 };
+    double *power = allocate((size_t)op->keys * sizeof *power), worst = 0;
+    for (int64_t i = 0; i < QUERIES; i++) {
+        int64_t query = i * 7919 % op->queries, head = i % op->heads;
+        const float *q = element(op->q, op->q_stride, query, op->q_head_stride, head);
+        double most = -INFINITY, sum = 0;
+        for (int64_t key = 0; key < op->keys; key++) {
+            const float *k = element(op->k, op->k_stride, key, op->k_head_stride, head);
+            double score = 0;
+            for (int64_t p = 0; p < op->depth; p++)
+                score += (double)q[p] * (double)k[p];
+            power[key] = score * (double)op->scale;
+            most = fmax(most, power[key]);
+        }
+        for (int64_t key = 0; key < op->keys; key++)
+            sum += power[key] = exp(power[key] - most);
+        for (int64_t p = 0; p < op->value_depth; p++) {
+            double exact = 0, magnitude = 0;
+            for (int64_t key = 0; key < op->keys; key++) {
+                double product = power[key] / sum * (double)element(op->v, op->v_stride, key, op->v_head_stride, head)[p];
+                exact += product;
+                magnitude += fabs(product);
+            }
+            worst = fmax(worst, error_of(exact, magnitude, element(op->c, op->c_stride, query, op->c_head_stride, head)[p]));
+        }
+    }
+    free(power);
     return worst;
 }
 
@@ -473,6 +518,55 @@ static void bench_conv2d(struct bench *bench, int64_t in, int64_t out, int64_t s
     free(c);
 }
 
+static void bench_attention(struct bench *bench, int64_t queries, int64_t keys, int64_t heads, int64_t depth)
+{
+    char name[64];
+    snprintf(name, sizeof name, "attention %lldx%lld %lldx%lld", (long long)queries, (long long)keys, (long long)heads,
+             (long long)depth);
+    if (!wanted(bench, name))
+        return;
+    struct operation operation = operation_of(bench);
+    const int64_t row = heads * depth; /* as a linear layer makes them: the heads of a token side by side */
+    float *q = random_floats((size_t)(queries * row)), *k = random_floats((size_t)(keys * row));
+    float *v = random_floats((size_t)(keys * row)), *c = allocate((size_t)(queries * row) * sizeof(float));
+    operation.attention = (struct sdgen_attention){.queries = queries,
+                                                   .keys = keys,
+                                                   .heads = heads,
+                                                   .batch = 1,
+                                                   .depth = depth,
+                                                   .value_depth = depth,
+                                                   .q = q,
+                                                   .q_stride = row * 4,
+                                                   .q_head_stride = depth * 4,
+                                                   .k = k,
+                                                   .k_stride = row * 4,
+                                                   .k_head_stride = depth * 4,
+                                                   .k_repeat = {1, 1},
+                                                   .v = v,
+                                                   .v_stride = row * 4,
+                                                   .v_head_stride = depth * 4,
+                                                   .v_repeat = {1, 1},
+                                                   .scale = 1 / sqrtf((float)depth),
+                                                   .c = c,
+                                                   .c_stride = row * 4,
+                                                   .c_head_stride = depth * 4};
+    struct row timed = {.name = name,
+                        .flops = 4.0 * (double)queries * (double)keys * (double)row,
+                        .task = attention_task,
+                        .data = &operation};
+    timed.work_size = sdgen_attention_work_size(&operation.plan, &operation.attention, bench->options.threads);
+    void *work = allocate(timed.work_size);
+    team_run(bench->team, timed.task, timed.data, work, timed.work_size);
+    free(work);
+    timed.limit = 1.9e-7;
+    timed.error = attention_error(&operation.attention);
+    time_row(bench, &timed);
+    free(q);
+    free(k);
+    free(v);
+    free(c);
+}
+
 /* The products of SD 1.5 at 512 by 512 that take its time: rows (tokens), columns (outputs), depth (inputs). */
 static const int64_t linear_shapes[][3] = {
     {4096, 320, 320},   {1024, 640, 640},  {256, 1280, 1280},   {64, 1280, 1280},   {4096, 2560, 320}, {1024, 5120, 640},
@@ -485,6 +579,12 @@ static const int64_t conv2d_shapes[][6] = {
     {320, 320, 64, 3, 2},  {320, 320, 64, 1, 1},   {640, 640, 32, 1, 1},  {4, 320, 64, 3, 1},     {320, 4, 64, 3, 1},
     {512, 512, 64, 3, 1},  {512, 512, 128, 3, 1},  {256, 256, 256, 3, 1}, {128, 128, 512, 3, 1},
     {640, 640, 64, 3, 1, 1},
+};
+
+/* Attention of SD 1.5 (self and cross), SDXL, Flux and the VAE: queries, keys, heads, head dimension. */
+static const int64_t attention_shapes[][4] = {
+    {4096, 4096, 8, 40}, {1024, 1024, 8, 80}, {256, 256, 8, 160}, {4096, 77, 8, 40}, {4096, 4096, 10, 64}, {4352, 4352, 24, 128},
+    {4096, 4096, 1, 512},
 };
 
 static void print_context(const struct bench *bench)
@@ -613,6 +713,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof conv2d_shapes / sizeof *conv2d_shapes; i++)
         bench_conv2d(&bench, conv2d_shapes[i][0], conv2d_shapes[i][1], conv2d_shapes[i][2], conv2d_shapes[i][3],
                      conv2d_shapes[i][4], conv2d_shapes[i][5]);
+    for (size_t i = 0; i < sizeof attention_shapes / sizeof *attention_shapes; i++)
+        bench_attention(&bench, attention_shapes[i][0], attention_shapes[i][1], attention_shapes[i][2], attention_shapes[i][3]);
     if (bench.options.json)
         printf("\n  ]\n}\n");
     team_stop(bench.team);

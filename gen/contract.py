@@ -100,6 +100,7 @@ SCORES = Struct(
         ("float *", "maximum", 1),
         ("int64_t", "k_stride", 1),
         ("int64_t", "depth", 1),
+        ("int64_t", "chunk", 1),
         ("int64_t", "tiles", 1),
         ("int32_t", "load", 1),
         ("int32_t", "raw", 1),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gen.attention import scores
+from gen.attention import rows, scores, unpack
 from gen.dsl import Kernel
 from gen.elementwise import map as elementwise_map
 from gen.elementwise import moments
@@ -34,7 +34,9 @@ FAMILIES = (
     winograd_input.UP_FAMILY,
     winograd_weights.UP_FAMILY,
     winograd_output.UP_FAMILY,
+    rows.FAMILY,
     scores.FAMILY,
+    unpack.FAMILY,
     elementwise_map.FAMILY,
     moments.FAMILY,
     probe.FAMILY,

@@ -145,8 +145,9 @@ typedef void sdgen_winograd_output_kernel(const struct sdgen_winograd_output *ou
  *   else        x = s * scale + bias[t][i][j] * bias_scale - shift[j]     bias: 0 where NULL
  *               p[t][i][j] = x < -126 ? 0 : 2^x,  sum[j] += p[t][i][j],  maximum[j] = max(maximum[j], x)
  *
+ * Each sum over the depth is made in chains of `chunk` summands, the last maybe shorter, which are then added up, one after the other.
  * k: tiles of k_stride bytes, each [depth][rows]; q: [depth][width]; p and bias: [tiles][rows][width]; shift, sum and maximum:
- * [width]; all without gaps otherwise and aligned to 4 bytes. depth may be 0, tiles is at least 1. 2^x is within two units in the last
+ * [width]; all without gaps otherwise and aligned to 4 bytes. depth may be 0, chunk and tiles are at least 1. 2^x is within two units in the last
  * place where x < 128, and infinite, or any number, from there on. A NaN among the x is one in p and sum; maximum ignores it. */
 struct sdgen_scores {
     const float *k, *q;
@@ -154,7 +155,7 @@ struct sdgen_scores {
     const float *bias;
     const float *shift;
     float *sum, *maximum;
-    int64_t k_stride, depth, tiles;
+    int64_t k_stride, depth, chunk, tiles;
     int32_t load, raw;
     float scale, bias_scale;
 };

@@ -267,6 +267,38 @@ class MapRun(Structure):
     ]
 
 
+class Scores(Structure):
+    _fields_ = [
+        ("k", c_void_p),
+        ("q", c_void_p),
+        ("p", c_void_p),
+        ("bias", c_void_p),
+        ("shift", c_void_p),
+        ("sum", c_void_p),
+        ("maximum", c_void_p),
+        ("k_stride", c_int64),
+        ("depth", c_int64),
+        ("chunk", c_int64),
+        ("tiles", c_int64),
+        ("load", c_int32),
+        ("raw", c_int32),
+        ("scale", c_float),
+        ("bias_scale", c_float),
+    ]
+
+
+class Unpack(Structure):
+    _fields_ = [
+        ("src", c_void_p),
+        ("src_stride", c_int64),
+        ("factor", c_void_p),
+        ("dst", c_void_p),
+        ("dst_stride", c_int64),
+        ("k", c_int64),
+        ("rows", c_int64),
+    ]
+
+
 class Report(Structure):
     _fields_ = [("broken", c_uint32), ("signal", c_int32), ("wrote", c_int32), ("address", c_uint64)]
 
@@ -287,6 +319,8 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_epilogue": Epilogue,
     "sdgen_patches": Patches,
     "sdgen_map_run": MapRun,
+    "sdgen_scores": Scores,
+    "sdgen_unpack": Unpack,
     "sdgen_test_report": Report,
 }
 

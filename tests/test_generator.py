@@ -33,6 +33,7 @@ from gen.dsl import (
     Register,
     RegisterBudgetError,
     at,
+    vector_unit,
 )
 from gen.family import Family
 from gen.microkernels import dot, gemm_f32
@@ -175,6 +176,9 @@ def test_headers_compile_and_agree_with_the_banners(out: Path) -> None:
         contract.WINOGRAD_OUTPUT_KERNEL,
         contract.MAP_KERNEL,
         contract.MOMENTS_KERNEL,
+        contract.SCORES_KERNEL,
+        contract.PACK_ROWS,
+        contract.UNPACK_KERNEL,
     ],
 )
 def test_signatures_are_the_headers(signature: contract.Signature) -> None:
@@ -191,6 +195,8 @@ def test_signatures_are_the_headers(signature: contract.Signature) -> None:
         contract.WINOGRAD_INPUT,
         contract.WINOGRAD_OUTPUT,
         contract.MAP_RUN,
+        contract.SCORES,
+        contract.UNPACK,
     ],
     ids=lambda struct: str(struct.tag),
 )
@@ -514,6 +520,50 @@ def test_equal_constants_are_stored_once() -> None:
     assert a.constant("ones", (1, 1), 8) == a.constant("others", (1, 1), 8) == ".Lones"
     assert a.constant("twos", (2, 2), 8) == ".Ltwos"
     assert len(a.finish(Contract((), ()), "").constants) == 2
+
+
+@pytest.mark.parametrize(
+    ("level", "texts"),
+    [
+        (
+            "avx2",
+            (
+                "vmovaps ymm0, [rip+.Lconstant_3f800000]",
+                "vaddps ymm0, ymm0, [rip+.Lconstant_c2fc0000]",
+                "vmaxps ymm0, ymm0, ymm1",
+                "vcmpps ymm2, ymm0, [rip+.Lconstant_c2fc0000], 21",
+                "vpaddd ymm0, ymm0, ymm1",
+                "vandps ymm0, ymm0, ymm2",
+            ),
+        ),
+        (
+            "avx512",
+            (
+                "vbroadcastss zmm0, dword ptr [rip+.Lconstant_3f800000]",
+                "vaddps zmm0, zmm0, dword ptr [rip+.Lconstant_c2fc0000]{1to16}",
+                "vmaxps zmm0, zmm0, zmm1",
+                "vcmpps k1, zmm0, dword ptr [rip+.Lconstant_c2fc0000]{1to16}, 21",
+                "vpaddd zmm0{k1}{z}, zmm0, zmm1",
+            ),
+        ),
+    ],
+)
+def test_constants_and_choices_of_a_vector_unit(level: str, texts: tuple[str, ...]) -> None:
+    a = assembler(isa.LEVELS[level])
+    v = vector_unit(a)
+    x, y = a.vectors("x", "numbers", 2)
+    (mask,) = v.masks("mask", "some lanes", 1)
+    v.load_constant(x, 1.0)
+    v.add(x, x, v.constant(-126.0))
+    v.maximum(x, x, y)
+    v.not_less(mask, x, v.constant(-126.0))
+    v.add_integers_where(x, mask, x, y)
+    built = a.finish(Contract((), ()), "")
+    assert tuple(i.text for i in built.instructions) == texts
+    words = v.lanes if level == "avx2" else 1
+    assert [constant.words for constant in built.constants] == [(0x3F800000,) * words, (0xC2FC0000,) * words]
+    with pytest.raises(OverflowError):
+        v.constant(1e39)
 
 
 # Levels

@@ -1,1 +1,1 @@
-"""Attention: scores of panels of queries, and their exponentials."""
+"""Attention: scores of panels of queries and their exponentials, and what packs and unpacks for them."""

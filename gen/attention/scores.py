@@ -35,6 +35,9 @@ class _Scores:
         self.bias = a.general("bias", "the tile's bias, or NULL")
         self.tiles = a.general("tiles", "tiles that are left")
         self.next_k = a.general("next_k", "the next tile of keys")
+        self.depth = a.general("depth", "what is left of it")
+        self.steps = a.general("steps", "of the chunk")
+        self.load = a.general("load", "whether there are sums in p")
         self.count = a.general("count", "passes of the loop that are left")
         self.vector = a.general("vector", "shift, sum or maximum of the panel")
         sums = a.vectors("s[i][v]", "the tile, row by row", self.rows * self.vectors)
@@ -49,20 +52,11 @@ class _Scores:
         """A vector of a tile."""
         return at(base, 4 * self.width * i + self.v.bytes * vector)
 
-    def begin_tile(self) -> None:
-        """The sums as they are at the beginning."""
-        a, v = self.a, self.v
-        zero, ready = a.label("zero"), a.label("ready")
-        a.comment("s = load ? p : 0")
-        a.CMP(self.field("load", 4), 0)
-        a.JE(zero)
+    def begin_chunk(self) -> None:
+        """The sums as they are at the beginning of a part of the depth."""
+        self.a.comment("s = 0")
         for i, vector in self.places:
-            v.load(self.sums[i][vector], self.place(self.p, i, vector))
-        a.JMP(ready)
-        a.place(zero)
-        for i, vector in self.places:
-            v.zero(self.sums[i][vector])
-        a.place(ready)
+            self.v.zero(self.sums[i][vector])
 
     def step(self, c: int) -> None:
         """s[i][j] += k[c][i] * q[c][j], c steps after the pointers"""
@@ -79,8 +73,8 @@ class _Scores:
         self.a.ADD(self.k, 4 * self.rows * steps)
         self.a.ADD(self.q, 4 * self.width * steps)
 
-    def product(self) -> None:
-        """The loop over the depth: passes of `unroll` steps, then single steps."""
+    def chunk(self) -> None:
+        """The loop over a part of the depth: passes of `unroll` steps, then single steps."""
         a = self.a
         self.panel = a.vectors("q[v]", "a row of the queries", self.vectors)
         self.broadcasts = a.vectors("x", "elements of keys", max(1, min(2, self.rows, a.free_vectors())))
@@ -88,10 +82,13 @@ class _Scores:
         align = self.spec.option("align", OPTIONS["align"])
         if unroll < 1 or unroll & (unroll - 1):
             raise DslError(f"{self.spec.name}: unroll is {unroll}, but has to be a power of two")
-        rest, done = a.label("rest"), a.label("product_done")
+        rest, done = a.label("rest"), a.label("chunk_done")
         a.comment(f"{unroll} steps a pass: s[i][j] += k[c][i] * q[c][j]")
-        a.MOV(self.q, self.field("q"))
-        a.MOV(self.count, self.field("depth"))
+        a.MOV(self.steps, self.field("chunk"))
+        a.CMP(self.steps, self.depth)
+        a.CMOVA(self.steps, self.depth)
+        a.SUB(self.depth, self.steps)
+        a.MOV(self.count, self.steps)
         a.SHR(self.count, unroll.bit_length() - 1)
         a.JZ(rest)
         with a.loop("steps", self.count, align):
@@ -100,18 +97,40 @@ class _Scores:
             self.advance(unroll)
         a.comment("the steps that are left, one by one")
         a.place(rest)
-        a.MOV(self.count, self.field("depth"))
-        a.AND(self.count, unroll - 1)
+        a.AND(self.steps, unroll - 1)
         a.JZ(done)
-        with a.loop("single_step", self.count):
+        with a.loop("single_step", self.steps):
             self.step(0)
             self.advance(1)
         a.place(done)
         a.release(*self.panel, *self.broadcasts)
 
+    def product(self) -> None:
+        """The sums over the depth, chunk by chunk, those so far being kept in p."""
+        a, v = self.a, self.v
+        chunks, first, last = a.label("chunks"), a.label("first"), a.label("last")
+        a.MOV(self.q, self.field("q"))
+        a.MOV(self.depth, self.field("depth"))
+        a.MOV(self.load.as_kind("r32"), self.field("load", 4))
+        a.place(chunks)
+        self.begin_chunk()
+        self.chunk()
+        a.comment("s = p + s, unless there is none in p")
+        a.TEST(self.load.as_kind("r32"), self.load.as_kind("r32"))
+        a.JZ(first)
+        for i, vector in self.places:
+            v.add(self.sums[i][vector], self.sums[i][vector], self.place(self.p, i, vector))
+        a.place(first)
+        a.TEST(self.depth, self.depth)
+        a.JZ(last)
+        self.store_raw()
+        a.MOV(self.load.as_kind("r32"), 1)
+        a.JMP(chunks)
+        a.place(last)
+
     def store_raw(self) -> None:
         """p = s"""
-        self.a.comment("raw: p = s")
+        self.a.comment("p = s")
         for i, vector in self.places:
             self.v.store(self.place(self.p, i, vector), self.sums[i][vector])
 
@@ -152,7 +171,6 @@ class _Scores:
         a, v = self.a, self.v
         a.comment("n = round(x), r = x - n, p = 2^x = 2^n p(r), 0 where x < -126")
         power = Exponential(v)
-        total = a.vector("total", "of a vector of queries")
         a.MOV(self.vector, self.field("sum"))
         for vector in range(self.vectors):
             column = [row[vector] for row in self.sums]
@@ -168,7 +186,6 @@ class _Scores:
             v.add(column[0], column[0], at(self.vector, v.bytes * vector))
             v.store(at(self.vector, v.bytes * vector), column[0])
         power.release()
-        a.release(total)
 
     def kernel(self) -> Kernel:
         """The whole kernel."""
@@ -180,7 +197,6 @@ class _Scores:
         exponentials, next_tile = a.label("exponentials"), a.label("next_tile")
         with a.repeat("tile", "JNZ", align=1):
             a.MOV(self.k, self.next_k)
-            self.begin_tile()
             self.product()
             a.CMP(self.field("raw", 4), 0)
             a.JE(exponentials)
@@ -203,10 +219,14 @@ class _Scores:
                 ),
                 extents=(
                     f"k: tiles, k_stride bytes apart, of [depth][{self.rows}]; q: [depth][{self.width}];",
-                    f"p and bias (or NULL): [tiles][{self.rows}][{self.width}]; shift, sum and maximum: [{self.width}].",
-                    "depth may be 0, tiles is at least 1. All aligned to 4 bytes.",
+                    f"p and bias (or NULL): [tiles][{self.rows}][{self.width}];",
+                    f"shift, sum and maximum: [{self.width}]. depth may be 0, chunk and tiles are at least 1.",
+                    "All aligned to 4 bytes.",
                 ),
-                notes=("2^x is within two units in the last place for x up to 127.",),
+                notes=(
+                    "Chains of `chunk` summands are added up one after the other, for accuracy.",
+                    "2^x is within two units in the last place for x up to 127.",
+                ),
             ),
             "gen/attention/scores.py",
         )

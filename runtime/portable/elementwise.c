@@ -1,6 +1,7 @@
 /* Elementwise functions and sums. The functions are those of gen/elementwise/functions.py, whose comments say how they are made.
  * This file is compiled so that s + a * b becomes a fused multiply-add where the processor has one. */
 #include "exponential.h"
+#include "portable.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -18,8 +19,9 @@ INLINE float at_most(float most, float x)
 /* e^(factor x), high + low = factor / ln 2, where the result is neither infinite nor denormal. */
 INLINE float exponential(float x, float high, float low)
 {
-    float shifted, r = sdgen_exp2_reduce(x, high, low, &shifted);
-    return sdgen_exp2_scale(sdgen_exp2_fraction(r), sdgen_bits_of(shifted));
+    uint32_t n;
+    float r = sdgen_exp2_reduce(x, high, low, &n);
+    return sdgen_exp2_scale(sdgen_exp2_fraction(r), n);
 }
 
 /* numerator / (1 + e^(-factor u)) */
@@ -31,6 +33,7 @@ INLINE float logistic(float numerator, float u, float factor, float high, float 
 }
 
 #define LOG2_E 0x1.715476p0f, 0x1.4ae0cp-26f         /* 1 / ln 2 */
+#define LOG2_E_TWICE 0x1.715476p1f, 0x1.4ae0cp-25f   /* 2 / ln 2 */
 #define LOG2_E_QUICK 0x1.3a4cbep1f, -0x1.c08ecap-26f /* 1.702 / ln 2 */
 
 INLINE float f_none(float x, const float *p)
@@ -86,14 +89,15 @@ INLINE float f_gelu_erf(float x, const float *p)
 INLINE float f_tanh(float x, const float *p)
 {
     (void)p;
-    float shifted, r = sdgen_exp2_reduce(at_most(9.2f, at_least(-9.2f, x)), 2 * 0x1.715476p0f, 2 * 0x1.4ae0cp-26f, &shifted);
+    uint32_t n;
+    float r = sdgen_exp2_reduce(at_most(9.2f, at_least(-9.2f, x)), LOG2_E_TWICE, &n);
     float m = 1.54035111e-04f * r + 1.33907355e-03f;
     m = m * r + 9.61823750e-03f;
     m = m * r + 5.55035743e-02f;
     m = m * r + 2.40226498e-01f;
     m = m * r + 6.93147188e-01f;
     m = m * r;
-    float power = sdgen_exp2_scale(1, sdgen_bits_of(shifted));
+    float power = sdgen_exp2_scale(1, n);
     m = m * power + (power - 1);
     return m / (m + 2);
 }
@@ -117,9 +121,10 @@ INLINE float f_clamp(float x, const float *p)
 INLINE float f_exp(float x, const float *p)
 {
     (void)p;
-    float shifted, r = sdgen_exp2_reduce(at_most(89, at_least(-104, x)), LOG2_E, &shifted);
-    int32_t n = (int32_t)(sdgen_bits_of(shifted) - sdgen_bits_of(SDGEN_ROUND)), half = n / 2;
-    return sdgen_exp2_scale(sdgen_exp2_fraction(r), (uint32_t)half) * sdgen_exp2_scale(1, (uint32_t)(n - half));
+    uint32_t n;
+    float r = sdgen_exp2_reduce(at_most(89, at_least(-104, x)), LOG2_E, &n);
+    uint32_t half = ((n + 0x100) & 0x1ff) / 2 - 0x80; /* of n with its sign, rounded down */
+    return sdgen_exp2_scale(sdgen_exp2_fraction(r), half) * sdgen_exp2_scale(1, n - half);
 }
 
 /* Steps over a block of elements, which stays in L1; y is written when all else has been read. */

@@ -1,0 +1,273 @@
+#include "attention-pattern.h"
+
+#include <string.h>
+
+static bool type_of(const struct ggml_tensor *tensor, enum sdgen_type *type)
+{
+    switch (tensor->type) {
+    case GGML_TYPE_F32: *type = SDGEN_F32; return true;
+    case GGML_TYPE_F16: *type = SDGEN_F16; return true;
+    case GGML_TYPE_BF16: *type = SDGEN_BF16; return true;
+    default: return false;
+    }
+}
+
+static float parameter(const struct ggml_tensor *node, int index)
+{
+    float value;
+    memcpy(&value, node->op_params + index, sizeof value);
+    return value;
+}
+
+static bool set_mask(struct sdgen_attention *op, const struct ggml_tensor *mask)
+{
+    if (!sdgen_plain(mask) || !type_of(mask, &op->mask_type) || mask->nb[0] != ggml_type_size(mask->type) || mask->ne[0] != op->keys ||
+        mask->ne[1] < op->queries)
+        return false;
+    op->mask = mask->data;
+    op->mask_stride = (int64_t)mask->nb[1];
+    op->mask_head_stride = (int64_t)mask->nb[2];
+    op->mask_batch_stride = (int64_t)mask->nb[3];
+    op->mask_heads = mask->ne[2];
+    op->mask_batch = mask->ne[3];
+    return op->heads % op->mask_heads == 0 && op->batch % op->mask_batch == 0;
+}
+
+static bool set_sinks(struct sdgen_attention *op, const struct ggml_tensor *sinks)
+{
+    op->sinks = sinks->data;
+    return sdgen_plain(sinks) && sinks->type == GGML_TYPE_F32 && ggml_is_contiguous(sinks) && ggml_nelements(sinks) == op->heads;
+}
+
+/* q, k and v as [depth, tokens, heads, batch]. */
+static bool set_inputs(struct sdgen_attention *op, const struct ggml_tensor *q, const struct ggml_tensor *k, const struct ggml_tensor *v)
+{
+    if (!sdgen_plain(q) || !sdgen_plain(k) || !sdgen_plain(v) || q->type != GGML_TYPE_F32 || !type_of(k, &op->k_type) ||
+        !type_of(v, &op->v_type) || q->nb[0] != sizeof(float) || k->nb[0] != ggml_type_size(k->type) ||
+        v->nb[0] != ggml_type_size(v->type) || q->ne[0] != k->ne[0] || k->ne[1] != v->ne[1] || q->ne[2] % k->ne[2] ||
+        q->ne[2] % v->ne[2] || q->ne[3] % k->ne[3] || q->ne[3] % v->ne[3])
+        return false;
+    op->queries = q->ne[1];
+    op->keys = k->ne[1];
+    op->heads = q->ne[2];
+    op->batch = q->ne[3];
+    op->depth = q->ne[0];
+    op->value_depth = v->ne[0];
+    op->q = q->data;
+    op->q_stride = (int64_t)q->nb[1];
+    op->q_head_stride = (int64_t)q->nb[2];
+    op->q_batch_stride = (int64_t)q->nb[3];
+    op->k = k->data;
+    op->k_stride = (int64_t)k->nb[1];
+    op->k_head_stride = (int64_t)k->nb[2];
+    op->k_batch_stride = (int64_t)k->nb[3];
+    op->k_repeat[0] = q->ne[2] / k->ne[2];
+    op->k_repeat[1] = q->ne[3] / k->ne[3];
+    op->v = v->data;
+    op->v_stride = (int64_t)v->nb[1];
+    op->v_head_stride = (int64_t)v->nb[2];
+    op->v_batch_stride = (int64_t)v->nb[3];
+    op->v_repeat[0] = q->ne[2] / v->ne[2];
+    op->v_repeat[1] = q->ne[3] / v->ne[3];
+    return true;
+}
+
+bool sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention *op)
+{
+    *op = (struct sdgen_attention){
+        .scale = parameter(node, 0),
+        .max_bias = parameter(node, 1),
+        .softcap = parameter(node, 2),
+        .c = node->data,
+        .c_stride = (int64_t)node->nb[2],
+        .c_head_stride = (int64_t)node->nb[1],
+        .c_batch_stride = (int64_t)node->nb[3],
+    };
+    return sdgen_plain(node) && node->nb[0] == sizeof(float) && set_inputs(op, node->src[0], node->src[1], node->src[2]) &&
+           (!node->src[3] || set_mask(op, node->src[3])) && (!node->src[4] || set_sinks(op, node->src[4])) &&
+           !sdgen_attention_check(op);
+}
+
+/* ---- the pattern ---- */
+
+static const struct ggml_tensor *without_reshapes(const struct ggml_tensor *tensor)
+{
+    while (tensor->op == GGML_OP_RESHAPE)
+        tensor = tensor->src[0];
+    return tensor;
+}
+
+/* Past reshapes to the node that reads a result, if there is one only. */
+static const struct ggml_tensor *reader_of(const struct sdgen_graph *graph, const struct ggml_tensor *node)
+{
+    const struct ggml_tensor *reader = sdgen_graph_reader(graph, node);
+    while (reader && reader->op == GGML_OP_RESHAPE)
+        reader = sdgen_graph_reader(graph, reader);
+    return reader;
+}
+
+static bool needless(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *node)
+{
+    int index = sdgen_graph_index(graph, node);
+    if (index < 0 || graph->skipped[index] || !(node->flags & GGML_TENSOR_FLAG_COMPUTE) || match->nodes == SDGEN_ATTENTION_NODES)
+        return false;
+    match->node[match->nodes++] = index;
+    return true;
+}
+
+/* What q, k or v of a product, [depth or keys, ..., heads * batch], is a contiguous copy of, as [.., .., heads, batch]; the tensor
+ * itself where it is none. `copy` is the CONT, or NULL. */
+static const struct ggml_tensor *original(const struct sdgen_graph *graph, const struct ggml_tensor *tensor,
+                                          const struct ggml_tensor **copy)
+{
+    const struct ggml_tensor *base = without_reshapes(tensor);
+    *copy = NULL;
+    if (base->op != GGML_OP_CONT || base->type != base->src[0]->type || base->ne[0] != tensor->ne[0] || base->ne[1] != tensor->ne[1] ||
+        base->ne[2] * base->ne[3] != tensor->ne[2] * tensor->ne[3] || (tensor->ne[3] > 1 && base->ne[3] != tensor->ne[3]) ||
+        sdgen_graph_index(graph, base) < 0)
+        return tensor;
+    /* Read by nothing but this product, through reshapes. */
+    const struct ggml_tensor *step = base;
+    while (step != tensor && (step = sdgen_graph_reader(graph, step)) && step->op == GGML_OP_RESHAPE)
+        ;
+    if (step != tensor || !sdgen_graph_reader(graph, tensor))
+        return tensor;
+    *copy = base;
+    return base->src[0];
+}
+
+/* A tensor whose first two dimensions are exchanged. */
+static struct ggml_tensor transposed(const struct ggml_tensor *tensor)
+{
+    struct ggml_tensor view = *tensor;
+    view.ne[0] = tensor->ne[1];
+    view.ne[1] = tensor->ne[0];
+    view.nb[0] = tensor->nb[1];
+    view.nb[1] = tensor->nb[0];
+    return view;
+}
+
+/* Sees to it that a view, which `copy` reads, still holds what it held then when the node `at` is computed: if need be by a copy to
+ * where the CONT would have copied it. */
+static bool keep(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct ggml_tensor *view,
+                 const struct ggml_tensor *copy)
+{
+    int from = copy ? sdgen_graph_index(graph, copy) : sdgen_graph_index(graph, view->view_src ? view->view_src : view);
+    if (sdgen_graph_stays(graph, view, from < 0 ? 0 : from + 1, match->at))
+        return true;
+    if (!copy || !sdgen_graph_stays(graph, copy, from + 1, match->at))
+        return false;
+    match->copy_at[match->copies] = from;
+    match->copy[match->copies++] = (struct sdgen_copy){
+        .src = view->data,
+        .dst = copy->data,
+        .row_bytes = (size_t)view->ne[0] * ggml_type_size(view->type),
+        .rows = {view->ne[1], view->ne[2], view->ne[3]},
+        .stride = {view->nb[1], view->nb[2], view->nb[3]},
+    };
+    view->data = copy->data;
+    for (int i = 1; i < GGML_MAX_DIMS; i++)
+        view->nb[i] = view->nb[i - 1] * (size_t)view->ne[i - 1];
+    return true;
+}
+
+/* Where the result goes: to the CONT that lays the heads of a token side by side, if there is one. */
+static bool set_output(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *product)
+{
+    struct sdgen_attention *op = &match->op;
+    const struct ggml_tensor *permuted = reader_of(graph, product), *merged = NULL;
+    if (permuted && permuted->op == GGML_OP_PERMUTE) {
+        const struct ggml_tensor *split = permuted->src[0];
+        const int32_t *axes = permuted->op_params;
+        if (split->ne[0] == op->value_depth && split->ne[1] == op->queries && split->ne[2] == op->heads && split->ne[3] == op->batch &&
+            axes[0] == 0 && axes[1] == 2 && axes[2] == 1 && axes[3] == 3)
+            merged = sdgen_graph_reader(graph, permuted);
+        if (merged && (merged->op != GGML_OP_CONT || merged->type != GGML_TYPE_F32 || !ggml_is_contiguous(merged) || !sdgen_plain(merged)))
+            merged = NULL;
+    }
+    const int64_t row = op->value_depth * (int64_t)sizeof(float);
+    if (merged) {
+        if (!needless(graph, match, product))
+            return false;
+        op->c_head_stride = row;
+        op->c_stride = row * op->heads;
+    } else {
+        op->c_stride = row;
+        op->c_head_stride = row * op->queries;
+    }
+    op->c_batch_stride = row * op->heads * op->queries;
+    match->output = merged ? merged : product;
+    match->at = sdgen_graph_index(graph, match->output);
+    op->c = match->output->data;
+    return true;
+}
+
+bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match)
+{
+    const struct ggml_tensor *weights = graph->node[soft_max], *scores = weights->src[0], *mask = weights->src[1];
+    *match = (struct sdgen_attention_match){.op = {.scale = parameter(weights, 0), .max_bias = parameter(weights, 1)}};
+    struct sdgen_attention *op = &match->op;
+    if (graph->skipped[soft_max] || !needless(graph, match, weights))
+        return false;
+    if (scores->op == GGML_OP_ADD && !mask && op->scale == 1) {
+        mask = scores->src[1];
+        if (!needless(graph, match, scores) || sdgen_graph_reader(graph, scores) != weights || mask->type != GGML_TYPE_F32)
+            return false;
+        scores = scores->src[0];
+    }
+    if (scores->op == GGML_OP_SCALE) {
+        if (parameter(scores, 1) != 0 || !needless(graph, match, scores) || !sdgen_graph_reader(graph, scores))
+            return false;
+        op->scale *= parameter(scores, 0);
+        scores = scores->src[0];
+    }
+    const struct ggml_tensor *product = sdgen_graph_reader(graph, weights);
+    if (scores->op != GGML_OP_MUL_MAT || !needless(graph, match, scores) || !sdgen_graph_reader(graph, scores) || !product ||
+        product->op != GGML_OP_MUL_MAT || product->src[1] != weights || product->src[0] == weights || !sdgen_plain(product) ||
+        product->type != GGML_TYPE_F32 || !ggml_is_contiguous(product))
+        return false;
+
+    const struct ggml_tensor *q_copy, *k_copy, *v_copy;
+    struct ggml_tensor k = *original(graph, scores->src[0], &k_copy), q = *original(graph, scores->src[1], &q_copy);
+    struct ggml_tensor v = transposed(original(graph, product->src[0], &v_copy));
+    if (!set_inputs(op, &q, &k, &v) || op->keys != weights->ne[0] || op->queries != weights->ne[1] ||
+        op->heads * op->batch != weights->ne[2] * weights->ne[3] || !set_output(graph, match, product))
+        return false;
+    /* The softmax knows heads and batch as one. */
+    if (mask) {
+        struct sdgen_attention flat = *op;
+        flat.heads = weights->ne[2];
+        flat.batch = weights->ne[3];
+        if (!set_mask(&flat, mask) || (mask->ne[2] * mask->ne[3] > 1 && op->heads != weights->ne[2]))
+            return false;
+        op->mask = flat.mask;
+        op->mask_type = flat.mask_type;
+        op->mask_stride = flat.mask_stride;
+        op->mask_head_stride = flat.mask_head_stride;
+        op->mask_batch_stride = flat.mask_batch_stride;
+        op->mask_heads = flat.mask_heads;
+        op->mask_batch = flat.mask_batch;
+        if (!sdgen_graph_stays(graph, mask, soft_max, match->at))
+            return false;
+    }
+    if (op->max_bias > 0 && op->heads != weights->ne[2])
+        return false;
+    if (weights->src[2] && (op->heads != weights->ne[2] || !set_sinks(op, weights->src[2])))
+        return false;
+    if ((k_copy && !needless(graph, match, k_copy)) || (q_copy && !needless(graph, match, q_copy)) ||
+        (v_copy && !needless(graph, match, v_copy)))
+        return false;
+    for (int i = 0; i < match->nodes; i++)
+        graph->skipped[match->node[i]] = true;
+    bool kept = keep(graph, match, &q, q_copy) && keep(graph, match, &k, k_copy) && keep(graph, match, &v, v_copy);
+    for (int i = 0; i < match->copies; i++)
+        match->aliased = false;
+    if (!kept || !set_inputs(op, &q, &k, &v) || sdgen_attention_check(op)) {
+        for (int i = 0; i < match->nodes; i++)
+            graph->skipped[match->node[i]] = false;
+        return false;
+    }
+    match->aliased = sdgen_overlap(match->output, &q) || sdgen_overlap(match->output, &k) || sdgen_overlap(match->output, &v) ||
+                     (mask && sdgen_overlap(match->output, mask));
+    return true;
+}

@@ -1,0 +1,42 @@
+/* What the patterns need to know of a graph: who reads a node, and what is written when. */
+#ifndef SDGEN_GRAPH_H
+#define SDGEN_GRAPH_H
+
+#include "ggml.h"
+
+#include <stdbool.h>
+
+struct ggml_cgraph;
+
+struct sdgen_graph {
+    int nodes;
+    const struct ggml_tensor **node;
+    int *reader;  /* the index of the one node that reads a node; -1: none, several, or its result is wanted for itself */
+    bool *skipped; /* computed by another node, or not at all */
+    int slots;
+    struct slot {
+        const struct ggml_tensor *node;
+        int index;
+    } *slot;
+};
+
+/* false where there is no memory. */
+bool sdgen_graph_init(struct sdgen_graph *graph, const struct ggml_cgraph *of);
+void sdgen_graph_free(struct sdgen_graph *graph);
+
+/* The index of a node; -1 for what is none: a leaf, or a node of the graph that this one is a part of. */
+int sdgen_graph_index(const struct sdgen_graph *graph, const struct ggml_tensor *tensor);
+
+/* The one node that reads this one, NULL where reader is -1. */
+const struct ggml_tensor *sdgen_graph_reader(const struct sdgen_graph *graph, const struct ggml_tensor *node);
+
+/* Whether the memory of two tensors overlaps, as far as their first and last bytes say. */
+bool sdgen_overlap(const struct ggml_tensor *a, const struct ggml_tensor *b);
+
+/* Whether a tensor's memory is written by none of the nodes from `begin` to before `end` that are computed in their places. */
+bool sdgen_graph_stays(const struct sdgen_graph *graph, const struct ggml_tensor *tensor, int begin, int end);
+
+/* In memory, and in ggml's plain layout: other buffer types rearrange what they hold. */
+bool sdgen_plain(const struct ggml_tensor *tensor);
+
+#endif

@@ -122,6 +122,21 @@ UNPACK = Struct(
     ),
 )
 
+MAP_RUN = Struct(
+    "sdgen_map_run",
+    (
+        ("const float *", "x", 1),
+        ("float *", "y", 1),
+        ("int64_t", "n", 1),
+        ("const float *", "weight", 1),
+        ("const float *", "addend", 1),
+        ("const float *", "factor", 1),
+        ("float", "scale", 1),
+        ("float", "shift", 1),
+        ("float", "parameter", 2),
+    ),
+)
+
 GEMM = Signature(
     "sdgen_gemm_kernel",
     (
@@ -208,5 +223,9 @@ PACK_ROWS = Signature(
 )
 
 UNPACK_KERNEL = Signature("sdgen_unpack_kernel", (("const struct sdgen_unpack *", "unpack"),))
+
+MAP_KERNEL = Signature("sdgen_map_kernel", (("const struct sdgen_map_run *", "run"),))
+
+MOMENTS_KERNEL = Signature("sdgen_moments_kernel", (("size_t", "n"), ("const float *", "x"), ("double *", "sums")))
 
 PROBE = Signature("sdgen_probe_kernel", (("size_t", "rounds"),))

@@ -10,6 +10,8 @@ from typing import Any
 
 from gen.attention import rows, scores, unpack
 from gen.dsl import Kernel
+from gen.elementwise import map as elementwise_map
+from gen.elementwise import moments
 from gen.family import Family
 from gen.frames import TEMPLATES
 from gen.isa import EXTENSIONS, LEVELS
@@ -32,9 +34,11 @@ FAMILIES = (
     winograd_input.UP_FAMILY,
     winograd_weights.UP_FAMILY,
     winograd_output.UP_FAMILY,
-    scores.FAMILY,
     rows.FAMILY,
+    scores.FAMILY,
     unpack.FAMILY,
+    elementwise_map.FAMILY,
+    moments.FAMILY,
     probe.FAMILY,
 )
 

@@ -185,6 +185,45 @@ struct sdgen_unpack {
 };
 typedef void sdgen_unpack_kernel(const struct sdgen_unpack *unpack);
 
+/* ---- elementwise operations and norms ---- */
+
+/* A function of each element of a run of n, n >= 0. For i < n:
+ *
+ *   t = x[i] * scale + shift
+ *   t = t * weight[i]      where weight is not NULL
+ *   t = t + addend[i]      where addend is not NULL
+ *   y[i] = f(t)            or f(t) * factor[i] where factor is not NULL
+ *
+ * The first line, and the second with the third where both apply, is rounded once. y may be the array that x, weight, addend or
+ * factor is, but overlap none of them otherwise. All aligned to 4 bytes. f is the kernel's, p the parameters:
+ *
+ *   none       t
+ *   silu       t / (1 + e^-t)
+ *   gelu       t / (1 + e^-2u),  u = sqrt(2 / pi) (t + 0.044715 t^3)      the form with tanh
+ *   gelu_erf   t / 2 (1 + erf(t / sqrt(2)))
+ *   gelu_quick t / (1 + e^(-1.702 t))
+ *   sigmoid    1 / (1 + e^-t)
+ *   tanh       tanh(t)
+ *   relu       max(t, 0)
+ *   leaky      max(t, 0) + p[0] min(t, 0)
+ *   clamp      min(max(t, p[0]), p[1])
+ *   exp        e^t
+ *
+ * A NaN stays one. Results that would be smaller in magnitude than 2^-120 may be 0 (but those of exp and tanh, which are not). */
+struct sdgen_map_run {
+    const float *x;
+    float *y;
+    int64_t n;
+    const float *weight, *addend, *factor;
+    float scale, shift;
+    float parameter[2];
+};
+typedef void sdgen_map_kernel(const struct sdgen_map_run *run);
+
+/* Sums of n elements, in double precision: sums[0] += sum of x[i], sums[1] += sum of x[i]^2. The order is the kernel's own, the same
+ * for every n. x is aligned to 4 bytes, sums to 8. */
+typedef void sdgen_moments_kernel(size_t n, const float *x, double *sums);
+
 /* Rounds of a register-only loop, for measuring the processor: each round makes as many instructions as the kernel's banner
  * says. */
 typedef void sdgen_probe_kernel(size_t rounds);

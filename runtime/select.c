@@ -16,6 +16,17 @@
 #define TYPE_f32 SDGEN_F32
 #define TYPE_f16 SDGEN_F16
 #define TYPE_bf16 SDGEN_BF16
+#define FUNCTION_none SDGEN_FUNCTION_NONE
+#define FUNCTION_silu SDGEN_FUNCTION_SILU
+#define FUNCTION_gelu SDGEN_FUNCTION_GELU
+#define FUNCTION_gelu_erf SDGEN_FUNCTION_GELU_ERF
+#define FUNCTION_gelu_quick SDGEN_FUNCTION_GELU_QUICK
+#define FUNCTION_sigmoid SDGEN_FUNCTION_SIGMOID
+#define FUNCTION_tanh SDGEN_FUNCTION_TANH
+#define FUNCTION_relu SDGEN_FUNCTION_RELU
+#define FUNCTION_leaky SDGEN_FUNCTION_LEAKY
+#define FUNCTION_clamp SDGEN_FUNCTION_CLAMP
+#define FUNCTION_exp SDGEN_FUNCTION_EXP
 
 enum { LEVELS = SDGEN_LEVEL_RICHEST + 1 };
 
@@ -56,6 +67,8 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) [LEVEL_##level].pack_rows[TYPE_##type] = symbol,
 #define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].scores[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_UNPACK_KERNEL(type, width, level, symbol) [LEVEL_##level].unpack = symbol,
+#define SDGEN_MAP_KERNEL(function, level, symbol) [LEVEL_##level].map[FUNCTION_##function] = symbol,
+#define SDGEN_MOMENTS_KERNEL(type, level, symbol) [LEVEL_##level].moments = symbol,
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
@@ -81,6 +94,8 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) ROW("pack_rows", #type, 1, width, 0, level, symbol)
 #define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) ROW("scores", #type, rows, width, 0, level, symbol)
 #define SDGEN_UNPACK_KERNEL(type, width, level, symbol) ROW("unpack", #type, 1, width, 0, level, symbol)
+#define SDGEN_MAP_KERNEL(function, level, symbol) ROW("map_" #function, "f32", 0, 0, 0, level, symbol)
+#define SDGEN_MOMENTS_KERNEL(type, level, symbol) ROW("moments", #type, 0, 0, 0, level, symbol)
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, 0, level, symbol)
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)

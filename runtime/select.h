@@ -15,6 +15,7 @@ enum {
     SDGEN_DOT_COLUMNS = 4,
     SDGEN_SCORES_ROWS = 6,
     SDGEN_UNPACK_LANES = 8,
+    SDGEN_FUNCTIONS = SDGEN_FUNCTION_EXP + 1,
 };
 
 /* The kernels of Winograd's F(m x m, 3 x 3), or of an image doubled; input is NULL where there are none. */
@@ -36,6 +37,8 @@ struct sdgen_kernels {
     sdgen_pack_rows_kernel *pack_rows[SDGEN_TYPES];               /* SDGEN_COLUMNS_STEP wide */
     sdgen_scores_kernel *scores[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_SCORES_ROWS + 1]; /* by columns, and by rows */
     sdgen_unpack_kernel *unpack;                                  /* SDGEN_UNPACK_LANES wide */
+    sdgen_map_kernel *map[SDGEN_FUNCTIONS];                       /* by function */
+    sdgen_moments_kernel *moments;
     sdgen_pack_patches_kernel *pack_patches;                      /* SDGEN_COLUMNS_STEP wide; wider panels take several */
 };
 

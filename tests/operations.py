@@ -100,8 +100,7 @@ def loaded(elements: NDArray[Any], w_type: Type) -> Array:
 
 def execute(name: str, op: Any, arrays: Guards, run: Run, what: str) -> None:
     """Checks and computes an operation with exactly the working memory that it asks for."""
-    check = native.sdgen_matmul_check if name == "sdgen_matmul" else native.sdgen_conv2d_check
-    size_of = native.sdgen_matmul_work_size if name == "sdgen_matmul" else native.sdgen_conv2d_work_size
+    check, size_of = getattr(native, f"{name}_check"), getattr(native, f"{name}_work_size")
     assert check(ctypes.byref(op)) is None, f"{what}: {check(ctypes.byref(op)).decode()}"
     plan = native.Plan(
         native.sdgen_kernels(run.tile.level), run.blocking or default_blocking(), *(run.tile.columns, run.winograd)

@@ -69,6 +69,20 @@ class Type(IntEnum):
     BF16 = 2
 
 
+class Function(IntEnum):
+    NONE = 0
+    SILU = 1
+    GELU = 2
+    GELU_ERF = 3
+    GELU_QUICK = 4
+    SIGMOID = 5
+    TANH = 6
+    RELU = 7
+    LEAKY = 8
+    CLAMP = 9
+    EXP = 10
+
+
 class Processor(Structure):
     _fields_ = [("features", c_uint32), ("l1", c_size_t), ("l2", c_size_t), ("l3", c_size_t), ("name", c_char * 64)]
 
@@ -165,6 +179,62 @@ class Conv2d(Structure):
     ]
 
 
+class Operand(Structure):
+    _fields_ = [("data", c_void_p), ("stride", c_int64 * 4)]
+
+
+class Map(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 3),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+        ("weight", Operand),
+        ("addend", Operand),
+        ("factor", Operand),
+        ("function", c_int),
+        ("parameter", c_float * 2),
+        ("scale", c_float),
+        ("shift", c_float),
+    ]
+
+
+class GroupNorm(Structure):
+    _fields_ = [
+        ("batch", c_int64),
+        ("channels", c_int64),
+        ("pixels", c_int64),
+        ("groups", c_int64),
+        ("x", c_void_p),
+        ("x_channel_stride", c_int64),
+        ("x_batch_stride", c_int64),
+        ("y", c_void_p),
+        ("y_channel_stride", c_int64),
+        ("y_batch_stride", c_int64),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("eps", c_float),
+        ("function", c_int),
+        ("parameter", c_float * 2),
+    ]
+
+
+class LayerNorm(Structure):
+    _fields_ = [
+        ("n", c_int64),
+        ("rows", c_int64 * 3),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 3),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("eps", c_float),
+        ("rms", c_bool),
+    ]
+
+
 class Plan(Structure):
     _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int), ("winograd", c_int)]
 
@@ -181,6 +251,20 @@ class Epilogue(Structure):
 
 class Patches(Structure):
     _fields_ = [("segment", c_void_p * 8), ("mask", (c_int32 * 8) * 8)]
+
+
+class MapRun(Structure):
+    _fields_ = [
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("n", c_int64),
+        ("weight", c_void_p),
+        ("addend", c_void_p),
+        ("factor", c_void_p),
+        ("scale", c_float),
+        ("shift", c_float),
+        ("parameter", c_float * 2),
+    ]
 
 
 class Scores(Structure):
@@ -227,9 +311,14 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_blocking": Blocking,
     "sdgen_matmul": Matmul,
     "sdgen_conv2d": Conv2d,
+    "sdgen_operand": Operand,
+    "sdgen_map": Map,
+    "sdgen_group_norm": GroupNorm,
+    "sdgen_layer_norm": LayerNorm,
     "sdgen_plan": Plan,
     "sdgen_epilogue": Epilogue,
     "sdgen_patches": Patches,
+    "sdgen_map_run": MapRun,
     "sdgen_scores": Scores,
     "sdgen_unpack": Unpack,
     "sdgen_test_report": Report,
@@ -273,6 +362,16 @@ sdgen_matmul_check = _function(_sdgen, "sdgen_matmul_check", c_char_p, POINTER(M
 sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(Conv2d))
 sdgen_matmul_work_size = _function(_sdgen, "sdgen_matmul_work_size", c_size_t, POINTER(Plan), POINTER(Matmul), c_int)
 sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, POINTER(Plan), POINTER(Conv2d), c_int)
+sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
+sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
+sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))
+sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)
+sdgen_group_norm_work_size = _function(
+    _sdgen, "sdgen_group_norm_work_size", c_size_t, POINTER(Plan), POINTER(GroupNorm), c_int
+)
+sdgen_layer_norm_work_size = _function(
+    _sdgen, "sdgen_layer_norm_work_size", c_size_t, POINTER(Plan), POINTER(LayerNorm), c_int
+)
 
 _support = _load("libsdgen-test.so")
 test_call = _function(_support, "sdgen_test_call", None, c_void_p, c_uint64 * 6, POINTER(Report))

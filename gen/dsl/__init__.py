@@ -6,7 +6,7 @@ Registers, labels, loops, constants, unwind information and the text of the `.S`
 
 from gen.dsl.assembler import Assembler, Label
 from gen.dsl.errors import DslError, LevelError, RegisterBudgetError
-from gen.dsl.exponential import Exponential
+from gen.dsl.exponential import Exponential, NaturalExponential
 from gen.dsl.kernel import Constant, Contract, Instruction, Kernel, Loop
 from gen.dsl.operands import Memory, Register, at
 from gen.dsl.vectors import Avx2, Avx512, VectorUnit, vector_unit
@@ -25,6 +25,7 @@ __all__ = [
     "LevelError",
     "Loop",
     "Memory",
+    "NaturalExponential",
     "Register",
     "RegisterBudgetError",
     "VectorUnit",

@@ -11,6 +11,10 @@ units.
 
 from __future__ import annotations
 
+import math
+import struct
+from collections.abc import Sequence
+
 from gen.dsl.operands import Register
 from gen.dsl.vectors import VectorUnit
 
@@ -51,3 +55,52 @@ class Exponential:
     def release(self) -> None:
         """Gives the registers back."""
         self._v.a.release(self._kept, self._exponent, self._power)
+
+
+class NaturalExponential:
+    """e^(factor x) for one vector after the other; holds what it works with until it is released.
+
+    factor x / ln 2 = n + r is not rounded before n is taken off: r is made of x by two multiply-adds, with the factor
+    in two parts (Cody and Waite 1980), so that the error does not grow with n.
+    """
+
+    def __init__(self, v: VectorUnit, factor: float) -> None:
+        self._v = v
+        exact = factor / math.log(2)
+        self._high = _single(exact)
+        self._low = exact - self._high
+        self.exponent = v.a.vector("exponent", "n")
+        self.rest = v.a.vector("rest", "r")
+
+    def reduce(self, x: Register) -> None:
+        """exponent and rest = n, as integers, and r of factor x / ln 2 = n + r"""
+        v, a = self._v, self._v.a
+        v.multiply(self.rest, x, v.constant(self._high))
+        a.VCVTPS2DQ(self.exponent, self.rest)
+        a.VCVTDQ2PS(self.rest, self.exponent)
+        a.VFMSUB231PS(self.rest, x, v.constant(self._high))
+        v.fma(self.rest, x, v.constant(self._low))
+
+    def polynomial(self, dst: Register, coefficients: Sequence[float] = COEFFICIENTS) -> None:
+        """dst = the polynomial of r, 2^r by default"""
+        self._v.load_constant(dst, coefficients[0])
+        for coefficient in coefficients[1:]:
+            self._v.a.VFMADD213PS(dst, self.rest, self._v.constant(coefficient))
+
+    def __call__(self, dst: Register, x: Register) -> None:
+        """dst = e^(factor x), where -126 <= factor x / ln 2 < 128; NaN where x is NaN"""
+        a = self._v.a
+        self.reduce(x)
+        self.polynomial(dst)
+        a.VPSLLD(self.exponent, self.exponent, 23)
+        a.VPADDD(dst, dst, self.exponent)
+
+    def release(self) -> None:
+        """Gives the registers back."""
+        self._v.a.release(self.exponent, self.rest)
+
+
+def _single(value: float) -> float:
+    """The nearest number of single precision."""
+    (single,) = struct.unpack("<f", struct.pack("<f", value))
+    return float(single)

@@ -87,6 +87,14 @@ class VectorUnit(ABC):
         """dst = x * y"""
         self.a.VMULPS(dst, x, y)
 
+    def divide(self, dst: Register, x: Register, y: Register | Memory) -> None:
+        """dst = x / y"""
+        self.a.VDIVPS(dst, x, y)
+
+    def minimum(self, dst: Register, x: Register, y: Register | Memory) -> None:
+        """dst = x < y ? x : y, so y where either is NaN"""
+        self.a.VMINPS(dst, x, y)
+
     def maximum(self, dst: Register, x: Register, y: Register | Memory) -> None:
         """dst = x > y ? x : y, so y where either is NaN"""
         self.a.VMAXPS(dst, x, y)
@@ -140,6 +148,10 @@ class VectorUnit(ABC):
     @abstractmethod
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         """mask = the lanes where x is not less than y, or either is NaN"""
+
+    @abstractmethod
+    def keep(self, dst: Register, mask: Register) -> None:
+        """dst = dst where the mask is set, else 0"""
 
     @abstractmethod
     def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
@@ -205,6 +217,9 @@ class Avx2(VectorUnit):
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         self.a.VCMPPS(mask, x, y, _NOT_LESS)
 
+    def keep(self, dst: Register, mask: Register) -> None:
+        self.a.VANDPS(dst, dst, mask)
+
     def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
         self.a.VPADDD(dst, x, y)
         self.a.VANDPS(dst, dst, mask)
@@ -267,6 +282,9 @@ class Avx512(VectorUnit):
 
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         self.a.VCMPPS(mask, x, y, _NOT_LESS)
+
+    def keep(self, dst: Register, mask: Register) -> None:
+        self.a.VMOVAPS(dst.masked(mask, zeroing=True), dst)
 
     def add_integers_where(self, dst: Register, mask: Register, x: Register, y: Register) -> None:
         self.a.VPADDD(dst.masked(mask, zeroing=True), x, y)

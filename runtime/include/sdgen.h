@@ -107,7 +107,7 @@ SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *
 /* One row for each kernel that was built. */
 struct sdgen_kernel_row {
     const char *name;      /* gemm_f32_6x16_avx2 */
-    const char *operation; /* gemm, pack, pack_patches, probe */
+    const char *operation; /* gemm, pack, pack_patches, map_silu, probe, ... */
     const char *type;      /* f32, f16, bf16: of what it reads */
     int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
     int per_round;         /* probe: floating-point operations in a round, or instructions where it makes none; else 0 */
@@ -216,6 +216,80 @@ struct sdgen_attention {
     int64_t c_stride, c_head_stride, c_batch_stride;
 };
 
+/* Functions of an element t, with parameters p where they have any. A NaN stays one. */
+enum sdgen_function {
+    SDGEN_FUNCTION_NONE,       /* t */
+    SDGEN_FUNCTION_SILU,       /* t / (1 + e^-t) */
+    SDGEN_FUNCTION_GELU,       /* t / 2 (1 + tanh(sqrt(2 / pi) (t + 0.044715 t^3))) */
+    SDGEN_FUNCTION_GELU_ERF,   /* t / 2 (1 + erf(t / sqrt(2))) */
+    SDGEN_FUNCTION_GELU_QUICK, /* t / (1 + e^(-1.702 t)) */
+    SDGEN_FUNCTION_SIGMOID,    /* 1 / (1 + e^-t) */
+    SDGEN_FUNCTION_TANH,
+    SDGEN_FUNCTION_RELU,       /* max(t, 0) */
+    SDGEN_FUNCTION_LEAKY,      /* max(t, 0) + p[0] min(t, 0) */
+    SDGEN_FUNCTION_CLAMP,      /* min(max(t, p[0]), p[1]) */
+    SDGEN_FUNCTION_EXP,
+};
+
+/* An operand of an elementwise operation, repeated where its stride is 0. */
+struct sdgen_operand {
+    const float *data; /* or NULL */
+    int64_t stride[4]; /* the first is 4, or 0 */
+};
+
+/* Elementwise operation over up to four dimensions, the first of which has its elements side by side in x and y:
+ *
+ *   y[i] = f((x[i] * scale + shift) * weight[i] + addend[i]) * factor[i]
+ *
+ * without the operands that are NULL. y may be the array of x or of an operand, with the same strides. */
+struct sdgen_map {
+    int64_t extent[4];
+    const float *x;
+    int64_t x_stride[3]; /* of all dimensions but the first */
+    float *y;
+    int64_t y_stride[3];
+    struct sdgen_operand weight, addend, factor;
+    enum sdgen_function function;
+    float parameter[2];
+    float scale, shift; /* 1 and 0: none */
+};
+
+/* Group normalization: over all pixels of the channels of a group, which are neighbours,
+ *
+ *   y[b][c][i] = f((x[b][c][i] - mean) / sqrt(variance + eps) * weight[c] + bias[c])
+ *
+ * with the mean of squares less the square of the mean for the variance, all sums in double precision. Pixels are side by side. y may
+ * be the array of x, with the same strides. */
+struct sdgen_group_norm {
+    int64_t batch, channels, pixels;
+    int64_t groups; /* divides channels */
+    const float *x;
+    int64_t x_channel_stride, x_batch_stride;
+    float *y;
+    int64_t y_channel_stride, y_batch_stride;
+    const float *weight, *bias; /* [channels], or NULL */
+    float eps;
+    enum sdgen_function function;
+    float parameter[2];
+};
+
+/* Normalization of each row of n elements, side by side, over up to three more dimensions:
+ *
+ *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+ *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] + bias[i]      where rms
+ *
+ * with sums as in group normalization. y may be the array of x, with the same strides. */
+struct sdgen_layer_norm {
+    int64_t n, rows[3];
+    const float *x;
+    int64_t x_stride[3];
+    float *y;
+    int64_t y_stride[3];
+    const float *weight, *bias; /* [n], or NULL */
+    float eps;
+    bool rms;
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
@@ -228,17 +302,26 @@ struct sdgen_plan {
 SDGEN_API const char *sdgen_matmul_check(const struct sdgen_matmul *op);
 SDGEN_API const char *sdgen_conv2d_check(const struct sdgen_conv2d *op);
 SDGEN_API const char *sdgen_attention_check(const struct sdgen_attention *op);
+SDGEN_API const char *sdgen_map_check(const struct sdgen_map *op);
+SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
+SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
 
 /* Bytes of working memory for up to nth threads. */
 SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth);
 SDGEN_API size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth);
 SDGEN_API size_t sdgen_attention_work_size(const struct sdgen_plan *plan, const struct sdgen_attention *op, int nth);
+SDGEN_API size_t sdgen_map_work_size(const struct sdgen_plan *plan, const struct sdgen_map *op, int nth);
+SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth);
+SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
- * operation must have passed its check. Outputs must not overlap inputs. */
+ * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
 SDGEN_API void sdgen_matmul(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_conv2d(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

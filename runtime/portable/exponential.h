@@ -14,29 +14,59 @@
 #define SDGEN_EXPONENTIAL_C0 0x1p0f
 #define SDGEN_EXPONENTIAL_LEAST -126.0f
 
-/* 2^x, 0 where x < -126, infinite from 128 on, NaN where x is NaN. Within two units in the last place where the file is compiled with
- * -ffp-contract=fast for a processor that has fused multiply-adds. */
-static inline float sdgen_exp2(float x)
+/* 1.5 * 2^23: a sum with it is rounded to an integer, which it holds in its lowest bits. */
+#define SDGEN_EXPONENTIAL_ROUND 0x1.8p23f
+
+static inline uint32_t sdgen_exponential_bits(float value)
 {
-    /* The sum with 1.5 * 2^23 is rounded to an integer, and holds n = round(x) in its lowest bits. */
-    const float magic = 0x1.8p23f;
-    float shifted = x + magic;
-    float r = x - (shifted - magic);
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float sdgen_exponential_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* 2^r, |r| <= 1/2. */
+static inline float sdgen_exp2_fraction(float r)
+{
     float power = SDGEN_EXPONENTIAL_C5;
     power = power * r + SDGEN_EXPONENTIAL_C4;
     power = power * r + SDGEN_EXPONENTIAL_C3;
     power = power * r + SDGEN_EXPONENTIAL_C2;
     power = power * r + SDGEN_EXPONENTIAL_C1;
-    power = power * r + SDGEN_EXPONENTIAL_C0;
-    uint32_t n, bits;
-    memcpy(&n, &shifted, sizeof n);
-    memcpy(&bits, &power, sizeof bits);
-    bits += n << 23;
+    return power * r + SDGEN_EXPONENTIAL_C0;
+}
+
+/* power * 2^n, where neither is denormal nor infinite; of n the lowest 9 bits count. */
+static inline float sdgen_exp2_scale(float power, uint32_t n)
+{
+    return sdgen_exponential_of_bits(sdgen_exponential_bits(power) + (n << 23));
+}
+
+/* r of n + r = (high + low) x, by two multiply-adds, so that its error does not grow with n; *n has n in its lowest 9 bits. */
+static inline float sdgen_exp2_reduce(float x, float high, float low, uint32_t *n)
+{
+    float shifted = x * high + SDGEN_EXPONENTIAL_ROUND;
+    *n = sdgen_exponential_bits(shifted);
+    return x * low + (x * high - (shifted - SDGEN_EXPONENTIAL_ROUND));
+}
+
+/* 2^x, 0 where x < -126, infinite from 128 on, NaN where x is NaN. Within two units in the last place where the file is compiled with
+ * -ffp-contract=fast for a processor that has fused multiply-adds. */
+static inline float sdgen_exp2(float x)
+{
+    float shifted = x + SDGEN_EXPONENTIAL_ROUND;
+    float r = x - (shifted - SDGEN_EXPONENTIAL_ROUND);
+    uint32_t bits = sdgen_exponential_bits(sdgen_exp2_scale(sdgen_exp2_fraction(r), sdgen_exponential_bits(shifted)));
     /* By masks, because GCC 12 makes branches of choices between numbers. */
     uint32_t below = -(uint32_t)(x < SDGEN_EXPONENTIAL_LEAST), inside = -(uint32_t)(x < 128), nan = -(uint32_t)(x != x);
     bits = (bits & inside & ~below) | (0x7f800000u & ~inside) | (0x400000u & nan);
-    memcpy(&power, &bits, sizeof power);
-    return power;
+    return sdgen_exponential_of_bits(bits);
 }
 
 #endif

@@ -20,6 +20,8 @@
 #define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) extern sdgen_pack_rows_kernel symbol;
 #define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) extern sdgen_scores_kernel symbol;
 #define SDGEN_UNPACK_KERNEL(type, width, level, symbol) extern sdgen_unpack_kernel symbol;
+#define SDGEN_MAP_KERNEL(function, level, symbol) extern sdgen_map_kernel symbol;
+#define SDGEN_MOMENTS_KERNEL(type, level, symbol) extern sdgen_moments_kernel symbol;
 #include "kernels.inc"
 
 /* What sdgen_epilogue says, for a tile of sums [rows][width]. */

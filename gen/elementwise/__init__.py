@@ -1,0 +1,1 @@
+"""Elementwise operations, and the sums that norms are made of."""

@@ -1,0 +1,48 @@
+/* What elementwise operations and norms have in common. */
+#ifndef SDGEN_ELEMENTWISE_H
+#define SDGEN_ELEMENTWISE_H
+
+#include "gemm.h"
+#include "schedule.h"
+
+/* Elements of an item of work: 64 KiB, so that what a thread reads twice is in its L2 the second time. */
+enum { SDGEN_MAP_BLOCK = 16384 };
+
+static inline bool sdgen_unaligned(const void *array, const int64_t *strides, int count)
+{
+    bool unaligned = (uintptr_t)array % sizeof(float) != 0;
+    for (int i = 0; i < count; i++)
+        unaligned |= strides[i] % (int64_t)sizeof(float) != 0;
+    return unaligned;
+}
+
+static inline const float *sdgen_at(const float *array, int64_t bytes)
+{
+    return (const float *)(const void *)((const char *)array + bytes);
+}
+
+/* Working memory of so many queues and of what follows them, at any alignment. */
+static inline size_t sdgen_queues_size(int count)
+{
+    return _Alignof(struct sdgen_queue) + (size_t)count * sizeof(struct sdgen_queue);
+}
+
+static inline struct sdgen_queue *sdgen_queues(const struct sdgen_team *team)
+{
+    uintptr_t line = _Alignof(struct sdgen_queue), base = (uintptr_t)team->work;
+    return (struct sdgen_queue *)(void *)((char *)team->work + (line - base % line) % line);
+}
+
+/* A length cut into parts of about SDGEN_MAP_BLOCK elements, all but the last of one size, a multiple of 16. */
+struct sdgen_parts {
+    int64_t count, size;
+};
+
+static inline struct sdgen_parts sdgen_parts_of(int64_t length)
+{
+    int64_t count = sdgen_ceil_div(length, SDGEN_MAP_BLOCK);
+    int64_t size = count > 1 ? sdgen_ceil_div(sdgen_ceil_div(length, count), 16) * 16 : length;
+    return (struct sdgen_parts){.count = sdgen_ceil_div(length, size), .size = size};
+}
+
+#endif

@@ -1,0 +1,211 @@
+/* Group and layer normalization: sums in double precision, then one multiply-add for each element.
+ *
+ * A group is summed in fixed pieces, which are added up in their order, so that the result does not depend on the threads. */
+#include "elementwise.h"
+
+#include <math.h>
+
+/* What x is multiplied by, and what is added, before weight and bias. */
+struct affine {
+    double scale, shift;
+};
+
+static struct affine affine_of(const double sums[2], double count, double eps, bool rms)
+{
+    double mean = rms ? 0 : sums[0] / count, variance = sums[1] / count - mean * mean;
+    double scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps);
+    return (struct affine){.scale = scale, .shift = -mean * scale};
+}
+
+/* ---- groups ---- */
+
+/* How a group is cut: into several of its channels each, or into parts of one. */
+struct pieces {
+    int64_t channels; /* of a piece */
+    struct sdgen_parts parts; /* of a channel's pixels */
+    int64_t count; /* in a group */
+};
+
+static struct pieces pieces_of(const struct sdgen_group_norm *op)
+{
+    int64_t channels = op->channels / op->groups;
+    struct pieces pieces = {.channels = 1, .parts = sdgen_parts_of(op->pixels)};
+    if (pieces.parts.count == 1)
+        pieces.channels = sdgen_min(channels, sdgen_max(1, SDGEN_MAP_BLOCK / op->pixels));
+    pieces.count = sdgen_ceil_div(channels, pieces.channels) * pieces.parts.count;
+    return pieces;
+}
+
+/* Of a piece: its group, its first channel, how many it has, and which of their pixels. */
+struct piece {
+    int64_t batch, group, channel, channels, begin, pixels;
+};
+
+static struct piece piece_of(const struct sdgen_group_norm *op, const struct pieces *pieces, int64_t item)
+{
+    int64_t group = item / pieces->count, part = item % pieces->count % pieces->parts.count;
+    int64_t group_channels = op->channels / op->groups;
+    int64_t channel = item % pieces->count / pieces->parts.count * pieces->channels;
+    int64_t begin = part * pieces->parts.size;
+    return (struct piece){
+        .batch = group / op->groups,
+        .group = group,
+        .channel = group % op->groups * group_channels + channel,
+        .channels = sdgen_min(pieces->channels, group_channels - channel),
+        .begin = begin,
+        .pixels = sdgen_min(pieces->parts.size, op->pixels - begin),
+    };
+}
+
+static const float *x_of(const struct sdgen_group_norm *op, const struct piece *piece)
+{
+    return sdgen_at(op->x, piece->batch * op->x_batch_stride + piece->channel * op->x_channel_stride) + piece->begin;
+}
+
+static void sum_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece, double sums[2])
+{
+    const float *x = x_of(op, piece);
+    sums[0] = sums[1] = 0;
+    if (op->x_channel_stride == piece->pixels * (int64_t)sizeof(float)) {
+        plan->kernels->moments((size_t)(piece->channels * piece->pixels), x, sums);
+        return;
+    }
+    for (int64_t c = 0; c < piece->channels; c++)
+        plan->kernels->moments((size_t)piece->pixels, sdgen_at(x, c * op->x_channel_stride), sums);
+}
+
+static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
+                      const double (*partial)[2], int64_t partials)
+{
+    double sums[2] = {0};
+    for (int64_t i = 0; i < partials; i++) {
+        sums[0] += partial[i][0];
+        sums[1] += partial[i][1];
+    }
+    double count = (double)(op->channels / op->groups) * (double)op->pixels;
+    struct affine affine = affine_of(sums, count, (double)op->eps, false);
+    struct sdgen_map_run run = {
+        .x = x_of(op, piece),
+        .y = (float *)(void *)((char *)op->y + piece->batch * op->y_batch_stride + piece->channel * op->y_channel_stride) +
+             piece->begin,
+        .n = piece->pixels,
+        .parameter = {op->parameter[0], op->parameter[1]},
+    };
+    for (int64_t c = piece->channel; c < piece->channel + piece->channels; c++) {
+        double weight = op->weight ? (double)op->weight[c] : 1, bias = op->bias ? (double)op->bias[c] : 0;
+        run.scale = (float)(affine.scale * weight);
+        run.shift = (float)(affine.shift * weight + bias);
+        plan->kernels->map[op->function](&run);
+        run.x = sdgen_at(run.x, op->x_channel_stride);
+        run.y = (float *)(void *)((char *)run.y + op->y_channel_stride);
+    }
+}
+
+const char *sdgen_group_norm_check(const struct sdgen_group_norm *op)
+{
+    if (op->batch <= 0 || op->channels <= 0 || op->pixels <= 0 || op->groups <= 0)
+        return "an extent is not positive";
+    if (op->channels % op->groups)
+        return "the groups do not divide the channels";
+    if (!op->x || !op->y)
+        return "an array is missing";
+    if ((unsigned)op->function >= SDGEN_FUNCTIONS)
+        return "the function is unknown";
+    if (sdgen_unaligned(op->x, (const int64_t[]){op->x_channel_stride, op->x_batch_stride}, 2) ||
+        sdgen_unaligned(op->y, (const int64_t[]){op->y_channel_stride, op->y_batch_stride}, 2) ||
+        sdgen_unaligned(op->weight, NULL, 0) || sdgen_unaligned(op->bias, NULL, 0))
+        return "an array or one of its strides is not aligned to elements";
+    if (op->channels > 1 && op->y_channel_stride < op->pixels * (int64_t)sizeof(float))
+        return "channels of y overlap";
+    return NULL;
+}
+
+size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth)
+{
+    (void)plan, (void)nth;
+    return sdgen_queues_size(2) + (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
+}
+
+void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team)
+{
+    struct sdgen_queue *queues = sdgen_queues(team);
+    double(*partial)[2] = (double(*)[2])(void *)(queues + 2);
+    struct pieces pieces = pieces_of(op);
+    int64_t items = op->batch * op->groups * pieces.count, first, end;
+    if (team->ith == 0) {
+        sdgen_queue_reset(&queues[0]);
+        sdgen_queue_reset(&queues[1]);
+    }
+    sdgen_wait(team);
+    while (sdgen_queue_take(&queues[0], items, items, team->nth, &first, &end))
+        for (int64_t item = first; item < end; item++) {
+            struct piece piece = piece_of(op, &pieces, item);
+            sum_piece(plan, op, &piece, partial[item]);
+        }
+    sdgen_wait(team);
+    while (sdgen_queue_take(&queues[1], items, items, team->nth, &first, &end))
+        for (int64_t item = first; item < end; item++) {
+            struct piece piece = piece_of(op, &pieces, item);
+            map_piece(plan, op, &piece, (const double(*)[2])(partial + piece.group * pieces.count), pieces.count);
+        }
+}
+
+/* ---- rows ---- */
+
+static void normalize_row(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int64_t row)
+{
+    int64_t x_place = 0, y_place = 0;
+    for (int d = 0; d < 3; d++) {
+        x_place += row % op->rows[d] * op->x_stride[d];
+        y_place += row % op->rows[d] * op->y_stride[d];
+        row /= op->rows[d];
+    }
+    const float *x = sdgen_at(op->x, x_place);
+    double sums[2] = {0};
+    plan->kernels->moments((size_t)op->n, x, sums);
+    struct affine affine = affine_of(sums, (double)op->n, (double)op->eps, op->rms);
+    const struct sdgen_map_run run = {
+        .x = x,
+        .y = (float *)(void *)((char *)op->y + y_place),
+        .n = op->n,
+        .weight = op->weight,
+        .addend = op->bias,
+        .scale = (float)affine.scale,
+        .shift = (float)affine.shift,
+    };
+    plan->kernels->map[SDGEN_FUNCTION_NONE](&run);
+}
+
+const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
+{
+    if (op->n <= 0 || op->rows[0] <= 0 || op->rows[1] <= 0 || op->rows[2] <= 0)
+        return "an extent is not positive";
+    if (!op->x || !op->y)
+        return "an array is missing";
+    if (sdgen_unaligned(op->x, op->x_stride, 3) || sdgen_unaligned(op->y, op->y_stride, 3) ||
+        sdgen_unaligned(op->weight, NULL, 0) || sdgen_unaligned(op->bias, NULL, 0))
+        return "an array or one of its strides is not aligned to elements";
+    if (op->rows[0] > 1 && op->y_stride[0] < op->n * (int64_t)sizeof(float))
+        return "rows of y overlap";
+    return NULL;
+}
+
+size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth)
+{
+    (void)plan, (void)op, (void)nth;
+    return sdgen_queues_size(1);
+}
+
+void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team)
+{
+    /* Items: several rows. */
+    int64_t rows = op->rows[0] * op->rows[1] * op->rows[2], together = sdgen_max(1, SDGEN_MAP_BLOCK / op->n), first, end;
+    int64_t items = sdgen_ceil_div(rows, together);
+    struct sdgen_queue *queue = sdgen_queues(team);
+    if (team->ith == 0)
+        sdgen_queue_reset(queue);
+    sdgen_wait(team);
+    while (sdgen_queue_take(queue, items, items, team->nth, &first, &end))
+        for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
+            normalize_row(plan, op, row);
+}

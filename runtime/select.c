@@ -276,7 +276,7 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     const char *caps[LEVELS];
     for (int i = 0; i < LEVELS; i++)
         caps[i] = levels[i].name;
-    static const char *const verbosities[] = {"0", "1"};
+    static const char *const verbosities[] = {"0", "1", "2"};
 
     int form = choice("SDGEN_KERNELS", forms, 3, SDGEN_FORM_ASSEMBLY, message, message_size);
     if (form < 0)
@@ -284,7 +284,7 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     int cap = choice("SDGEN_ISA", caps + 1, LEVELS - 1, LEVELS - 2, message, message_size);
     if (cap < 0)
         return false;
-    int verbose = choice("SDGEN_VERBOSE", verbosities, 2, 0, message, message_size);
+    int verbose = choice("SDGEN_VERBOSE", verbosities, 3, 0, message, message_size);
     if (verbose < 0)
         return false;
     config->form = (enum sdgen_form)form;

@@ -253,7 +253,7 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
         product->type != GGML_TYPE_F32 || !ggml_is_contiguous(product))
         return false;
 
-    struct input inputs[3] = {{0}}, *k = &inputs[0], *q = &inputs[1], *v = &inputs[2];
+    struct input inputs[3] = {{.copy = NULL}}, *k = &inputs[0], *q = &inputs[1], *v = &inputs[2];
     k->view = *original(graph, scores->src[0], &k->copy);
     q->view = *original(graph, scores->src[1], &q->copy);
     v->view = transposed(original(graph, product->src[0], &v->copy));

@@ -29,7 +29,7 @@ bool sdgen_graph_init(struct sdgen_graph *graph, const struct ggml_cgraph *of)
     for (int i = 0; i < nodes; i++) {
         const struct ggml_tensor *node = ggml_graph_node(unchanged, i);
         graph->node[i] = node;
-        graph->slot[slot_of(graph, node)] = (struct slot){node, i};
+        graph->slot[slot_of(graph, node)] = (struct sdgen_graph_slot){node, i};
         /* Uses are counted over the whole graph that this may be a part of, so a reader outside of this part makes two or none. */
         graph->reader[i] = -1;
         for (int s = 0; s < GGML_MAX_SRC; s++) {
@@ -51,7 +51,7 @@ void sdgen_graph_free(struct sdgen_graph *graph)
 
 int sdgen_graph_index(const struct sdgen_graph *graph, const struct ggml_tensor *tensor)
 {
-    const struct slot *slot = &graph->slot[slot_of(graph, tensor)];
+    const struct sdgen_graph_slot *slot = &graph->slot[slot_of(graph, tensor)];
     return slot->node ? slot->index : -1;
 }
 

@@ -14,7 +14,7 @@ struct sdgen_graph {
     int *reader;  /* the index of the one node that reads a node; -1: none, several, or its result is wanted for itself */
     bool *skipped; /* computed by another node, or not at all */
     int slots;
-    struct slot {
+    struct sdgen_graph_slot {
         const struct ggml_tensor *node;
         int index;
     } *slot;

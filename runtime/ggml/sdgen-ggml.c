@@ -1,6 +1,7 @@
 #include "sdgen-ggml.h"
 
-#include "attention-pattern.h"
+#include "plan.h"
+
 #include "ggml-impl.h"
 
 #include <pthread.h>
@@ -81,100 +82,6 @@ bool sdgen_ggml_active(void)
     return chosen.config.form != SDGEN_FORM_UPSTREAM;
 }
 
-/* What is computed in place of a node. */
-struct node_plan {
-    enum { LEFT_TO_GGML, MATMUL, CONV2D, ATTENTION, NOTHING, COPY } kind;
-    union {
-        struct sdgen_matmul matmul;
-        struct sdgen_conv2d conv2d;
-        struct {
-            struct sdgen_attention op;
-            size_t elsewhere; /* bytes of output made in working memory first, because its place holds inputs; or 0 */
-        } attention;
-        struct sdgen_copy copy;
-    };
-};
-
-struct sdgen_ggml_graph {
-    int nodes;
-    struct node_plan node[];
-};
-
-static bool weight_type(enum ggml_type type, enum sdgen_type *to)
-{
-    switch (type) {
-    case GGML_TYPE_F32: *to = SDGEN_F32; return true;
-    case GGML_TYPE_F16: *to = SDGEN_F16; return true;
-    case GGML_TYPE_BF16: *to = SDGEN_BF16; return true;
-    default: return false;
-    }
-}
-
-static bool plan_matmul(const struct ggml_tensor *dst, struct sdgen_matmul *op)
-{
-    const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
-    enum sdgen_type w_type;
-    if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 ||
-        w->nb[0] != ggml_type_size(w->type) || w->ne[0] != x->ne[0] || x->nb[0] != sizeof(float) || dst->nb[0] != sizeof(float))
-        return false;
-    *op = (struct sdgen_matmul){
-        .m = dst->ne[1],
-        .n = dst->ne[0],
-        .k = w->ne[0],
-        .batch = {dst->ne[2], dst->ne[3]},
-        .w = w->data,
-        .w_type = w_type,
-        .w_stride = (int64_t)w->nb[1],
-        .w_batch_stride = {(int64_t)w->nb[2], (int64_t)w->nb[3]},
-        .w_repeat = {dst->ne[2] / w->ne[2], dst->ne[3] / w->ne[3]},
-        .x = x->data,
-        .x_stride = (int64_t)x->nb[1],
-        .x_batch_stride = {(int64_t)x->nb[2], (int64_t)x->nb[3]},
-        .c = dst->data,
-        .c_stride = (int64_t)dst->nb[1],
-        .c_batch_stride = {(int64_t)dst->nb[2], (int64_t)dst->nb[3]},
-        .scale = 1,
-    };
-    return sdgen_matmul_check(op) == NULL;
-}
-
-static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
-{
-    const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
-    enum sdgen_type w_type;
-    if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 || !ggml_is_contiguous(w) ||
-        !ggml_is_contiguous(dst) || x->nb[0] != sizeof(float) || w->ne[2] != x->ne[2] || w->ne[3] != dst->ne[2])
-        return false;
-    const int32_t *parameters = dst->op_params;
-    *op = (struct sdgen_conv2d){
-        .batch = dst->ne[3],
-        .channels_in = x->ne[2],
-        .channels_out = dst->ne[2],
-        .width = x->ne[0],
-        .height = x->ne[1],
-        .width_out = dst->ne[0],
-        .height_out = dst->ne[1],
-        .kernel_width = w->ne[0],
-        .kernel_height = w->ne[1],
-        .stride_x = parameters[0],
-        .stride_y = parameters[1],
-        .pad_x = parameters[2],
-        .pad_y = parameters[3],
-        .dilation_x = parameters[4],
-        .dilation_y = parameters[5],
-        .w = w->data,
-        .w_type = w_type,
-        .x = x->data,
-        .x_row_stride = (int64_t)x->nb[1],
-        .x_channel_stride = (int64_t)x->nb[2],
-        .x_batch_stride = (int64_t)x->nb[3],
-        .c = dst->data,
-        .c_batch_stride = (int64_t)dst->nb[3],
-        .scale = 1,
-    };
-    return sdgen_conv2d_check(op) == NULL;
-}
-
 /* ---- an image doubled, and then convolved ----
  *
  * The convolution reads the image that is doubled. ggml_gallocr may have given that image's memory to what is computed after the
@@ -191,15 +98,16 @@ static bool doubles(const struct ggml_tensor *node)
 }
 
 /* Where the convolution is the only reader of a doubling: makes it one of the image that is doubled. */
-static void fuse_doubling(const struct sdgen_graph *graph, int convolution, int n_threads, size_t work_size,
+static void fuse_doubling(const struct sdgen_graph *graph, int at, int n_threads, size_t work_size,
                           struct sdgen_ggml_graph *state)
 {
+    const int convolution = state->node[at].head;
     const struct ggml_tensor *doubled = graph->node[convolution]->src[1], *x = doubled->src[0];
     int index = sdgen_graph_index(graph, doubled);
     if (index < 0 || graph->reader[index] != convolution || !doubles(doubled))
         return;
-    bool stays = sdgen_graph_stays(graph, x, index + 1, convolution + 1);
-    struct sdgen_conv2d fused = state->node[convolution].conv2d;
+    bool stays = sdgen_graph_stays(graph, x, index + 1, at + 1);
+    struct sdgen_conv2d fused = state->node[at].conv2d;
     fused.x_doubled = true;
     fused.width = x->ne[0];
     fused.height = x->ne[1];
@@ -209,12 +117,12 @@ static void fuse_doubling(const struct sdgen_graph *graph, int convolution, int 
     fused.x_batch_stride = stays ? (int64_t)x->nb[3] : x->ne[2] * fused.x_channel_stride;
     if (sdgen_conv2d_check(&fused) || sdgen_conv2d_work_size(&chosen.plan, &fused, n_threads) > work_size)
         return;
-    state->node[convolution].conv2d = fused;
+    state->node[at].conv2d = fused;
     graph->skipped[index] = true;
-    struct node_plan *plan = &state->node[index];
-    *plan = (struct node_plan){.kind = NOTHING};
+    struct sdgen_node_plan *plan = &state->node[index];
+    *plan = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
     if (!stays)
-        *plan = (struct node_plan){.kind = COPY,
+        *plan = (struct sdgen_node_plan){.kind = SDGEN_COPY,
                                    .copy = {.src = x->data,
                                             .dst = doubled->data,
                                             .row_bytes = (size_t)x->ne[0] * sizeof(float),
@@ -243,18 +151,18 @@ static size_t line_up(size_t size)
     return (size + LINE - 1) / LINE * LINE;
 }
 
-static void fuse_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match, const struct node_plan *plan,
+static void fuse_attention(const struct sdgen_attention_match *match, const struct sdgen_node_plan *plan,
                            struct sdgen_ggml_graph *state)
 {
     for (int i = 0; i < match->nodes; i++)
-        state->node[match->node[i]] = (struct node_plan){.kind = NOTHING};
+        state->node[match->node[i]] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
     for (int i = 0; i < match->copies; i++)
-        state->node[match->copy_at[i]] = (struct node_plan){.kind = COPY, .copy = match->copy[i]};
+        state->node[match->copy_at[i]] = (struct sdgen_node_plan){.kind = SDGEN_COPY, .copy = match->copy[i]};
     state->node[match->at] = *plan;
 }
 
 /* By all threads: to memory that nothing is read from, then to its place. */
-static void compute_attention(const struct node_plan *plan, const struct sdgen_team *team)
+static void compute_attention(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
 {
     const size_t elsewhere = line_up(plan->attention.elsewhere);
     if (!elsewhere) {
@@ -288,34 +196,28 @@ static bool offered(const struct ggml_tensor *node)
            (node->flags & GGML_TENSOR_FLAG_COMPUTE) && !ggml_is_empty(node);
 }
 
-static void plan_node(const struct ggml_tensor *node, struct node_plan *plan)
-{
-    plan->kind = LEFT_TO_GGML;
-    if (!offered(node) || !sdgen_plain(node) || !sdgen_plain(node->src[0]) || !sdgen_plain(node->src[1]))
-        return;
-    if (node->op == GGML_OP_MUL_MAT && plan_matmul(node, &plan->matmul))
-        plan->kind = MATMUL;
-    else if (node->op == GGML_OP_CONV_2D && plan_conv2d(node, &plan->conv2d))
-        plan->kind = CONV2D;
-    else if (node->op == GGML_OP_FLASH_ATTN_EXT && sdgen_plan_attention(node, &plan->attention.op)) {
-        plan->kind = ATTENTION;
-        plan->attention.elsewhere = 0;
-    }
-}
-
-static size_t node_work_size(const struct node_plan *plan, int n_threads)
+static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
 {
     switch (plan->kind) {
-    case MATMUL: return sdgen_matmul_work_size(&chosen.plan, &plan->matmul, n_threads);
-    case CONV2D: return sdgen_conv2d_work_size(&chosen.plan, &plan->conv2d, n_threads);
-    case ATTENTION:
+    case SDGEN_MATMUL: return sdgen_matmul_work_size(&chosen.plan, &plan->matmul, n_threads);
+    case SDGEN_CONV2D: return sdgen_conv2d_work_size(&chosen.plan, &plan->conv2d, n_threads);
+    case SDGEN_ATTENTION:
         return line_up(plan->attention.elsewhere) + sdgen_attention_work_size(&chosen.plan, &plan->attention.op, n_threads);
+    case SDGEN_GROUP_NORM: return sdgen_group_norm_work_size(&chosen.plan, &plan->group_norm, n_threads);
+    case SDGEN_LAYER_NORM: return sdgen_layer_norm_work_size(&chosen.plan, &plan->layer_norm, n_threads);
+    case SDGEN_MAP: return sdgen_map_work_size(&chosen.plan, &plan->map, n_threads);
     default: return 0;
     }
 }
 
+static bool can_head_chain(const struct sdgen_node_plan *plan)
+{
+    return plan->kind == SDGEN_MATMUL || plan->kind == SDGEN_CONV2D || plan->kind == SDGEN_GROUP_NORM ||
+           plan->kind == SDGEN_LAYER_NORM || plan->kind == SDGEN_MAP;
+}
+
 /* What becomes of each node of a graph, with no more than so much working memory; NULL where there is no memory for the plan. */
-static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_threads, size_t work_size)
+static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_threads, size_t work_size, bool verbose)
 {
     struct sdgen_graph graph;
     if (!sdgen_graph_init(&graph, of))
@@ -327,29 +229,34 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     }
     state->nodes = graph.nodes;
     for (int i = 0; i < graph.nodes; i++) {
-        plan_node(graph.node[i], &state->node[i]);
+        sdgen_plan_node(&graph, i, &state->node[i]);
         if (node_work_size(&state->node[i], n_threads) > work_size)
-            state->node[i].kind = LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
+            state->node[i].kind = SDGEN_LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
     }
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_attention_match match;
-        if (graph.node[i]->op == GGML_OP_SOFT_MAX && sdgen_match_attention(&graph, i, &match)) {
-            struct node_plan plan = {.kind = ATTENTION, .attention.op = match.op};
-            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
-            if (node_work_size(&plan, n_threads) <= work_size)
-                fuse_attention(&graph, &match, &plan, state);
-            else
-                sdgen_unmatch_attention(&graph, &match);
-        } else if (state->node[i].kind == CONV2D)
-            fuse_doubling(&graph, i, n_threads, work_size, state);
+        if (graph.node[i]->op != GGML_OP_SOFT_MAX || !sdgen_match_attention(&graph, i, &match))
+            continue;
+        struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
+        plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
+        if (node_work_size(&plan, n_threads) <= work_size)
+            fuse_attention(&match, &plan, state);
+        else
+            sdgen_unmatch_attention(&graph, &match);
     }
+    for (int i = 0; i < graph.nodes; i++)
+        if (can_head_chain(&state->node[i]) && state->node[i].head == i && !graph.skipped[i])
+            sdgen_extend_chain(&graph, state, i, verbose);
+    for (int i = 0; i < graph.nodes; i++)
+        if (state->node[i].kind == SDGEN_CONV2D)
+            fuse_doubling(&graph, i, n_threads, work_size, state);
     sdgen_graph_free(&graph);
     return state;
 }
 
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)
 {
-    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, SIZE_MAX) : NULL;
+    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, SIZE_MAX, false) : NULL;
     size_t most = 0;
     for (int i = 0; state && i < state->nodes; i++) {
         size_t size = node_work_size(&state->node[i], n_threads);
@@ -363,21 +270,21 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
 {
     for (int i = 0; i < state->nodes; i++) {
         const struct ggml_tensor *node = ggml_graph_node((struct ggml_cgraph *)(uintptr_t)graph, i);
-        const struct node_plan *plan = &state->node[i];
-        bool copied = plan->kind == COPY, whole = offered(node) && plan->kind != LEFT_TO_GGML;
+        const struct sdgen_node_plan *plan = &state->node[i];
+        bool copied = plan->kind == SDGEN_COPY, whole = offered(node) && plan->kind != SDGEN_LEFT_TO_GGML;
         counts.offered += offered(node);
         counts.taken += whole;
-        counts.doublings += plan->kind == CONV2D && plan->conv2d.x_doubled;
+        counts.doublings += plan->kind == SDGEN_CONV2D && plan->conv2d.x_doubled;
         counts.doublings_copied += copied && node->op == GGML_OP_UPSCALE;
-        counts.attentions += plan->kind == ATTENTION && node->op != GGML_OP_FLASH_ATTN_EXT;
+        counts.attentions += plan->kind == SDGEN_ATTENTION && node->op != GGML_OP_FLASH_ATTN_EXT;
         counts.inputs_copied += copied && node->op == GGML_OP_CONT;
-        counts.outputs_copied += plan->kind == ATTENTION && plan->attention.elsewhere;
+        counts.outputs_copied += plan->kind == SDGEN_ATTENTION && plan->attention.elsewhere;
     }
 }
 
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size)
 {
-    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size) : NULL;
+    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1) : NULL;
     if (state && chosen.config.verbose)
         count(graph, state);
     return state;
@@ -391,15 +298,18 @@ void sdgen_ggml_end(struct sdgen_ggml_graph *state)
 int sdgen_ggml_compute(const struct sdgen_ggml_graph *state, int node_index, int ith, int nth, void *work, size_t work_size,
                        void (*barrier)(void *pool), void *pool)
 {
-    const struct node_plan *plan = &state->node[node_index];
+    const struct sdgen_node_plan *plan = &state->node[node_index];
     const struct sdgen_team team = {
         .ith = ith, .nth = nth, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
     switch (plan->kind) {
-    case MATMUL: sdgen_matmul(&chosen.plan, &plan->matmul, &team); return 1;
-    case CONV2D: sdgen_conv2d(&chosen.plan, &plan->conv2d, &team); return 1;
-    case ATTENTION: compute_attention(plan, &team); return 1;
-    case NOTHING: return 1;
-    case COPY: copy_rows(&plan->copy, ith, nth); return 1;
+    case SDGEN_MATMUL: sdgen_matmul(&chosen.plan, &plan->matmul, &team); return 1;
+    case SDGEN_CONV2D: sdgen_conv2d(&chosen.plan, &plan->conv2d, &team); return 1;
+    case SDGEN_ATTENTION: compute_attention(plan, &team); return 1;
+    case SDGEN_GROUP_NORM: sdgen_group_norm(&chosen.plan, &plan->group_norm, &team); return 1;
+    case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, &team); return 1;
+    case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, &team); return 1;
+    case SDGEN_NOTHING: return 1;
+    case SDGEN_COPY: copy_rows(&plan->copy, ith, nth); return 1;
     default: return 0;
     }
 }

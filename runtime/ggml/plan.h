@@ -1,0 +1,52 @@
+/* What is computed in place of each node of a graph. */
+#ifndef SDGEN_PLAN_H
+#define SDGEN_PLAN_H
+
+#include "attention-pattern.h"
+
+struct sdgen_node_plan {
+    enum {
+        SDGEN_LEFT_TO_GGML,
+        SDGEN_MATMUL,
+        SDGEN_CONV2D,
+        SDGEN_ATTENTION,
+        SDGEN_GROUP_NORM,
+        SDGEN_LAYER_NORM,
+        SDGEN_MAP,
+        SDGEN_NOTHING,
+        SDGEN_COPY,
+    } kind;
+    int head; /* the node that the operation began as; those after it, up to this one, became a part of it */
+    union {
+        struct sdgen_matmul matmul;
+        struct sdgen_conv2d conv2d;
+        struct {
+            struct sdgen_attention op;
+            size_t elsewhere; /* bytes of output made in working memory first, because its place holds inputs; or 0 */
+        } attention;
+        struct sdgen_group_norm group_norm;
+        struct sdgen_layer_norm layer_norm;
+        struct sdgen_map map;
+        struct sdgen_copy copy;
+    };
+};
+
+struct sdgen_ggml_graph {
+    int nodes;
+    struct sdgen_node_plan node[];
+};
+
+/* The operation that a node is by itself; SDGEN_LEFT_TO_GGML where it is none that is computed here. */
+void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_node_plan *plan);
+
+/* The function of a node of one operand, with its parameters; false where it is none of those there are. */
+bool sdgen_function_of(const struct ggml_tensor *node, enum sdgen_function *function, float parameters[2]);
+
+/* A tensor as an operand of what has the result's shape, repeated along dimensions of length 1; false where it cannot be one. */
+bool sdgen_operand_of(const struct ggml_tensor *tensor, const struct ggml_tensor *result, struct sdgen_operand *operand);
+
+/* Makes the nodes after a product, a convolution, a norm or an elementwise operation a part of it, as far as that can be: the plan
+ * moves to the last of them. `verbose` says on stderr what was taken, and why no more. */
+void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, bool verbose);
+
+#endif

@@ -1,7 +1,7 @@
 /* What is done to a part of a product or convolution that has just been made. */
 #include "elementwise.h"
 
-const char *sdgen_after_check(const struct sdgen_after *after)
+const char *sdgen_after_check(const struct sdgen_after *after, const float *c, const int64_t c_stride[3])
 {
     if ((unsigned)after->function >= SDGEN_FUNCTIONS)
         return "the function after it is unknown";
@@ -17,6 +17,15 @@ const char *sdgen_after_check(const struct sdgen_after *after)
         if (operand->stride[0] != sizeof(float) && (operand != &after->addend || operand->stride[0] != 0 || after->weight.data))
             return "elements of an operand after it are not side by side";
     }
+    if (after->weight.data == c || after->factor.data == c)
+        return "an operand after it is c";
+    if (after->addend.data == c) {
+        if (after->weight.data)
+            return "an addend that is c cannot follow a weight";
+        for (int d = 0; d < 3; d++)
+            if (after->addend.stride[d + 1] != c_stride[d] && c_stride[d] >= 0)
+                return "an addend that is c has other strides";
+    }
     return NULL;
 }
 
@@ -29,13 +38,13 @@ static const float *place_of(const struct sdgen_operand *operand, const int64_t 
 }
 
 void sdgen_after_apply(const struct sdgen_kernels *kernels, const struct sdgen_after *after, const int64_t batch[2], int64_t row,
-                       int64_t rows, int64_t column, int64_t columns, float *c, int64_t c_stride)
+                       int64_t rows, int64_t column, int64_t columns, const float *t, int64_t t_stride, float *c, int64_t c_stride)
 {
     const bool constant = after->addend.data && after->addend.stride[0] == 0;
     for (int64_t i = row; i < row + rows; i++) {
         const float *addend = place_of(&after->addend, batch, i, column);
         const struct sdgen_map_run run = {
-            .x = c,
+            .x = t,
             .y = c,
             .n = columns,
             .weight = place_of(&after->weight, batch, i, column),
@@ -46,6 +55,7 @@ void sdgen_after_apply(const struct sdgen_kernels *kernels, const struct sdgen_a
             .parameter = {after->parameter[0], after->parameter[1]},
         };
         kernels->map[after->function](&run);
+        t = sdgen_at(t, t_stride);
         c = (float *)(void *)((char *)c + c_stride);
     }
 }

@@ -45,7 +45,10 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
         return "c or its stride is not aligned to its elements";
     if (op->batch > 1 && op->c_batch_stride < op->channels_out * op->width_out * op->height_out * (int64_t)sizeof(float))
         return "batches of c overlap";
-    return sdgen_after_check(&op->after);
+    if (op->after.addend.data == op->c && op->scale != 1)
+        return "an addend that is c is not scaled, the convolution is";
+    int64_t row = op->width_out * op->height_out * (int64_t)sizeof(float);
+    return sdgen_after_check(&op->after, op->c, (const int64_t[]){row, op->batch > 1 ? op->c_batch_stride : -1, -1});
 }
 
 static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
@@ -179,7 +182,7 @@ static struct sdgen_conv2d flattened(const struct sdgen_conv2d *op)
 static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
 {
     int64_t pixels = op->width_out * op->height_out;
-    return (struct sdgen_gemm){
+    struct sdgen_gemm gemm = {
         .tile = sdgen_select_tile(plan, op->channels_out, pixels),
         .rows = op->channels_out,
         .columns = pixels,
@@ -193,9 +196,13 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
         .pack_a = pack_w,
         .pack_b = pack_patches,
         .c = c_of,
-        .after = sdgen_after(&op->after),
+        .accumulate = op->after.addend.data == op->c,
+        .after = op->after,
         .batch0 = op->batch,
     };
+    if (gemm.accumulate)
+        gemm.after.addend.data = NULL;
+    return gemm;
 }
 
 size_t sdgen_conv2d_direct_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)

@@ -31,14 +31,17 @@ static int64_t tile_rows(const struct sdgen_plan *plan, const struct sdgen_matmu
 static void multiply(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int64_t batch, int64_t column, int64_t columns)
 {
     const char *w = sdgen_matmul_w(op, batch), *x = sdgen_matmul_x(op, batch);
-    char *c = sdgen_matmul_c(op, batch);
+    float *c = (float *)(void *)sdgen_matmul_c(op, batch) + column, tile[FEW_ROWS][COLUMNS];
+    const bool after = sdgen_after_any(&op->after);
+    float *t = after ? tile[0] : c;
+    int64_t t_stride = after ? (int64_t)sizeof *tile : op->c_stride;
     int64_t groups = sdgen_ceil_div(op->m, tile_rows(plan, op)), step = columns == COLUMNS ? COLUMNS : 1;
     for (int64_t group = 0; group < groups; group++) {
         int64_t row = group * op->m / groups, rows = (group + 1) * op->m / groups - row;
         for (int64_t j = column; j < column + columns; j += step) {
             const struct sdgen_dot_output output = {
-                .c = (float *)(void *)(c + row * op->c_stride) + j,
-                .c_stride = op->c_stride,
+                .c = (float *)(void *)((char *)t + row * t_stride) + j - column,
+                .c_stride = t_stride,
                 .column_bias = op->bias ? op->bias + j : NULL,
                 .scale = op->scale,
             };
@@ -47,9 +50,9 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_matmul *o
                                                        &output);
         }
     }
-    if (sdgen_after(&op->after))
+    if (after)
         sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){batch % op->batch[0], batch / op->batch[0]}, 0, op->m, column,
-                          columns, (float *)(void *)c + column, op->c_stride);
+                          columns, t, t_stride, c, op->c_stride);
 }
 
 void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)

@@ -167,7 +167,7 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
             for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
                 struct sdgen_epilogue epilogue = {
                     .columns = (int32_t)sdgen_min(columns - j, gemm->tile.columns),
-                    .accumulate = begin > 0,
+                    .accumulate = begin > 0 || gemm->accumulate,
                     .scale = last ? gemm->scale : 1.0f,
                     .column_bias = last && gemm->column_bias ? gemm->column_bias + column + j : NULL,
                 };
@@ -179,10 +179,10 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
                                           &epilogue);
                 }
             }
-            if (last && gemm->after) {
+            if (last && sdgen_after_any(&gemm->after)) {
                 int64_t row = unit->row + panel_row(unit, mc_panel), rows = unit->row + panel_row(unit, mc_end) - row;
-                sdgen_after_apply(plan->kernels, gemm->after, batches, row, rows, column, columns,
-                                  (float *)(void *)(c + row * gemm->c_stride), gemm->c_stride);
+                float *t = (float *)(void *)(c + row * gemm->c_stride);
+                sdgen_after_apply(plan->kernels, &gemm->after, batches, row, rows, column, columns, t, gemm->c_stride, t, gemm->c_stride);
             }
         }
     }

@@ -29,8 +29,9 @@ struct sdgen_gemm {
     void (*pack_b)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
                    int64_t columns, int64_t begin, int64_t end, float *dst);
     float *(*c)(const struct sdgen_gemm *gemm, int64_t batch);
-    const struct sdgen_after *after; /* or NULL */
-    int64_t batch0;                  /* batches of the first of the two dimensions that there may be */
+    bool accumulate;          /* C is added to */
+    struct sdgen_after after; /* but for an addend that is C, which is what `accumulate` is for */
+    int64_t batch0;           /* batches of the first of the two dimensions that there may be */
 };
 
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth);
@@ -43,19 +44,19 @@ static inline void sdgen_wait(const struct sdgen_team *team)
         team->barrier(team->barrier_data);
 }
 
-/* NULL where nothing becomes of the elements. */
-static inline const struct sdgen_after *sdgen_after(const struct sdgen_after *after)
+/* Whether anything becomes of the elements. */
+static inline bool sdgen_after_any(const struct sdgen_after *after)
 {
-    bool any = after->shift || after->weight.data || after->addend.data || after->factor.data || after->function != SDGEN_FUNCTION_NONE;
-    return any ? after : NULL;
+    return after->shift || after->weight.data || after->addend.data || after->factor.data || after->function != SDGEN_FUNCTION_NONE;
 }
 
-/* What is wrong with it, or NULL. */
-const char *sdgen_after_check(const struct sdgen_after *after);
+/* What is wrong with it, or NULL; c_stride: from row to row, and from batch to batch, of c. */
+const char *sdgen_after_check(const struct sdgen_after *after, const float *c, const int64_t c_stride[3]);
 
-/* Applies it to the elements [column, column + columns) of rows [row, row + rows) of a batch, which begin at c. */
+/* Applies it to elements [column, column + columns) of rows [row, row + rows) of a batch, from t to c; both begin with the first of
+ * these elements, and may be the same. */
 void sdgen_after_apply(const struct sdgen_kernels *kernels, const struct sdgen_after *after, const int64_t batch[2], int64_t row,
-                       int64_t rows, int64_t column, int64_t columns, float *c, int64_t c_stride);
+                       int64_t rows, int64_t column, int64_t columns, const float *t, int64_t t_stride, float *c, int64_t c_stride);
 
 static inline int64_t sdgen_type_size(enum sdgen_type type)
 {

@@ -21,7 +21,10 @@ const char *sdgen_matmul_check(const struct sdgen_matmul *op)
         return "c or one of its strides is not aligned to its elements";
     if (op->m > 1 && op->c_stride < op->n * (int64_t)sizeof(float))
         return "rows of c overlap";
-    return sdgen_after_check(&op->after);
+    if (op->after.addend.data == op->c && op->scale != 1)
+        return "an addend that is c is not scaled, the product is";
+    return sdgen_after_check(&op->after, op->c, (const int64_t[]){op->m > 1 ? op->c_stride : -1, op->batch[0] > 1 ? op->c_batch_stride[0] : -1,
+                                                                    op->batch[1] > 1 ? op->c_batch_stride[1] : -1});
 }
 
 static void pack_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
@@ -51,7 +54,7 @@ static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
 
 static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdgen_matmul *op)
 {
-    return (struct sdgen_gemm){
+    struct sdgen_gemm gemm = {
         .tile = sdgen_select_tile(plan, op->m, op->n),
         .rows = op->m,
         .columns = op->n,
@@ -64,9 +67,13 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
         .pack_a = pack_x,
         .pack_b = pack_w,
         .c = c_of,
-        .after = sdgen_after(&op->after),
+        .accumulate = op->after.addend.data == op->c,
+        .after = op->after,
         .batch0 = op->batch[0],
     };
+    if (gemm.accumulate)
+        gemm.after.addend.data = NULL;
+    return gemm;
 }
 
 size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth)

@@ -84,10 +84,10 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     return cut;
 }
 
-/* Working memory: two queues, V, and for each thread its packed weights, U and M. */
+/* Working memory: two queues, V, and for each thread its packed weights, U, M and, where something becomes of it, the output. */
 struct work {
     struct sdgen_queue *inputs, *products;
-    float *v, *packed, *u, *m;
+    float *v, *packed, *u, *m, *y;
 };
 
 static size_t line_up(int64_t floats)
@@ -131,11 +131,31 @@ static size_t m_size(const struct cut *cut)
     return line_up(cut->taps * m_tap(cut->block_panels * cut->tile.columns));
 }
 
+/* Numbers from row to row of a thread's own output, and from channel to channel: quad after quad of m rows. */
+static int64_t y_row(const struct cut *cut, int64_t panels)
+{
+    return panels * cut->panel_quads * QUAD * cut->m;
+}
+
+static int64_t y_channel(const struct cut *cut, int64_t panels)
+{
+    return cut->m * y_row(cut, panels);
+}
+
+static size_t y_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return sdgen_after_any(&op->after) ? line_up(GROUP * y_channel(cut, cut->block_panels)) : 0;
+}
+
+static size_t own_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return packed_size(cut) + u_size(cut) + m_size(cut) + y_size(cut, op);
+}
+
 size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
 {
     struct cut cut = cut_of(plan, op, m, nth);
-    size_t own = packed_size(&cut) + u_size(&cut) + m_size(&cut);
-    return LINE + 2 * sizeof(struct sdgen_queue) + v_size(&cut, op) + (size_t)nth * own;
+    return LINE + 2 * sizeof(struct sdgen_queue) + v_size(&cut, op) + (size_t)nth * own_size(&cut, op);
 }
 
 static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op, const struct sdgen_team *team)
@@ -147,10 +167,11 @@ static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op,
     work.products = work.inputs + 1;
     base += 2 * sizeof(struct sdgen_queue);
     work.v = (float *)(void *)base;
-    base += v_size(cut, op) + (size_t)team->ith * (packed_size(cut) + u_size(cut) + m_size(cut));
+    base += v_size(cut, op) + (size_t)team->ith * own_size(cut, op);
     work.packed = (float *)(void *)base;
     work.u = (float *)(void *)(base + packed_size(cut));
     work.m = (float *)(void *)(base + packed_size(cut) + u_size(cut));
+    work.y = (float *)(void *)(base + packed_size(cut) + u_size(cut) + m_size(cut));
     return work;
 }
 
@@ -269,29 +290,32 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
     }
 }
 
+/* To c, or to the thread's own memory where something becomes of the output before it gets there. */
 static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t group,
                               int64_t first_quad, int64_t panels)
 {
+    const int64_t number = sizeof(float);
+    const bool own = sdgen_after_any(&op->after);
     int64_t lanes = cut->kernels->output_lanes, m_stride = panels * cut->tile.columns;
-    int64_t channel = group * GROUP, image_size = op->width_out * op->height_out * (int64_t)sizeof(float);
+    int64_t channel = group * GROUP, image_size = op->width_out * op->height_out * number;
     for (int64_t lane = 0; lane < m_stride; lane += lanes) {
         struct sdgen_winograd_output output = {
             .src = work->m + lane,
-            .tap_stride = m_tap(m_stride) * (int64_t)sizeof(float),
-            .src_channel_stride = m_stride * (int64_t)sizeof(float),
+            .tap_stride = m_tap(m_stride) * number,
+            .src_channel_stride = m_stride * number,
             .channels = sdgen_min(GROUP, op->channels_out - channel),
-            .row_stride = op->width_out * (int64_t)sizeof(float),
-            .channel_stride = image_size,
+            .row_stride = own ? y_row(cut, panels) * number : op->width_out * number,
+            .channel_stride = own ? y_channel(cut, panels) * number : image_size,
             .bias = op->bias ? op->bias + channel : NULL,
             .scale = op->scale,
         };
         for (int64_t q = 0; q < lanes / QUAD; q++) {
             struct place place;
             bool exists = place_of(cut, first_quad + lane / QUAD + q, &place);
-            int64_t offset = exists ? place.image * op->c_batch_stride + channel * image_size + place.y * output.row_stride +
-                                          place.x * (int64_t)sizeof(float)
+            int64_t offset = exists ? place.image * op->c_batch_stride + channel * image_size + place.y * op->width_out * number +
+                                          place.x * number
                                     : 0;
-            output.y[q] = (float *)(void *)((char *)op->c + offset);
+            output.y[q] = own ? work->y + (lane + q * QUAD) * cut->m : (float *)(void *)((char *)op->c + offset);
             output.rows[q] = exists ? (int32_t)sdgen_min(cut->m, op->height_out - place.y) : 0;
             output.columns[q] = exists ? (int32_t)sdgen_min(QUAD * cut->m, op->width_out - place.x) : 0;
         }
@@ -299,22 +323,21 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
     }
 }
 
-/* What becomes of the outputs: run by run of pixels of a row, the quads of which are neighbours. */
-static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t group,
-                        int64_t first_quad, int64_t quads)
+/* From the thread's own output to c: run by run of pixels of a row, whose quads are neighbours in both. */
+static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const float *y,
+                        int64_t group, int64_t first_quad, int64_t panels)
 {
-    int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel), pixels = op->width_out * op->height_out;
-    for (int64_t quad = first_quad, next; quad < first_quad + quads; quad = next) {
-        struct place place;
-        if (!place_of(cut, quad, &place))
-            return;
-        next = sdgen_min(first_quad + quads, (quad / cut->quads_x + 1) * cut->quads_x);
+    const int64_t number = sizeof(float), quads = panels * cut->panel_quads, pixels = op->width_out * op->height_out;
+    int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel);
+    struct place place;
+    for (int64_t quad = 0, next; quad < quads && place_of(cut, first_quad + quad, &place); quad = next) {
+        next = sdgen_min(quads, quad + cut->quads_x - (first_quad + quad) % cut->quads_x);
         int64_t columns = sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
-        for (int64_t y = place.y; y < sdgen_min(place.y + cut->m, op->height_out); y++) {
-            int64_t pixel = y * op->width_out + place.x;
+        for (int64_t row = 0; row < sdgen_min(cut->m, op->height_out - place.y); row++) {
+            int64_t pixel = (place.y + row) * op->width_out + place.x;
             float *c = (float *)(void *)((char *)op->c + place.image * op->c_batch_stride) + channel * pixels + pixel;
-            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image, 0}, channel, channels, pixel, columns, c,
-                              pixels * (int64_t)sizeof(float));
+            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image, 0}, channel, channels, pixel, columns,
+                              y + row * y_row(cut, panels) + quad * QUAD * cut->m, y_channel(cut, panels) * number, c, pixels * number);
         }
     }
 }
@@ -344,8 +367,8 @@ void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op
             multiply(plan, op, &cut, &work, group, panels, first, last - first);
             int64_t first_quad = (block + first) * cut.panel_quads;
             transform_outputs(op, &cut, &work, group, first_quad, last - first);
-            if (sdgen_after(&op->after))
-                apply_after(plan, op, &cut, group, first_quad, (last - first) * cut.panel_quads);
+            if (sdgen_after_any(&op->after))
+                apply_after(plan, op, &cut, work.y, group, first_quad, last - first);
         }
         if (block + panels < cut.panels)
             sdgen_wait(team);

@@ -195,7 +195,7 @@ static const char *extend(const struct sdgen_graph *graph, const struct sdgen_gg
         longer.result = node;
         longer.node[longer.nodes++] = index;
         if (step->operand != NONE)
-            add_read(&longer, operand, index, chain->plan.kind == SDGEN_MAP);
+            add_read(&longer, operand, index, chain->plan.kind == SDGEN_MAP || step->slot == ADDEND);
         *chain = longer;
         return NULL;
     }

@@ -170,7 +170,8 @@ struct sdgen_operand {
  *   c = f((t + shift[row]) * weight + addend) * factor
  *
  * without what is NULL. A row is that of a product's c, or an output channel, and the strides of the operands are those from column
- * to column or pixel to pixel (4, or 0 where all are the same; 4 for weight and factor), from row to row, and from batch to batch. */
+ * to column or pixel to pixel (4, or 0 where all are the same; 4 for weight and factor), from row to row, and from batch to batch. The
+ * addend may be c itself, with its strides, where there is neither scale nor weight; no other operand may overlap c. */
 struct sdgen_after {
     const float *shift;
     struct sdgen_operand weight, addend, factor;

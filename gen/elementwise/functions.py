@@ -92,7 +92,7 @@ class Silu(Function):
         v, (power, n, r), kept = self.v, scratch.vectors, scratch.mask
         assert kept is not None
         u = self.argument(x, power, n)
-        v.not_less(kept, u, self.least)
+        v.not_less(kept, u, v.constant(-_MOST / self.factor))
         self.clamp(power, self.least, u, self.most)
         self.exponential(power, n, r)
         v.add(power, power, v.constant(1.0))

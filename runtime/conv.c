@@ -45,7 +45,7 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
         return "c or its stride is not aligned to its elements";
     if (op->batch > 1 && op->c_batch_stride < op->channels_out * op->width_out * op->height_out * (int64_t)sizeof(float))
         return "batches of c overlap";
-    return NULL;
+    return sdgen_after_check(&op->after);
 }
 
 static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
@@ -193,6 +193,8 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
         .pack_a = pack_w,
         .pack_b = pack_patches,
         .c = c_of,
+        .after = sdgen_after(&op->after),
+        .batch0 = op->batch,
     };
 }
 

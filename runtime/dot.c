@@ -47,6 +47,9 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_matmul *o
                                                        &output);
         }
     }
+    if (sdgen_after(&op->after))
+        sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){batch % op->batch[0], batch / op->batch[0]}, 0, op->m, column,
+                          columns, (float *)(void *)c + column, op->c_stride);
 }
 
 void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)

@@ -156,6 +156,7 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
 {
     int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1);
     char *c = (char *)gemm->c(gemm, batch) + column * (int64_t)sizeof(float);
+    const int64_t batches[2] = {batch % gemm->batch0, batch / gemm->batch0};
     for (int64_t begin = slab.begin; begin < slab.end; begin += cut->depth_step) {
         int64_t end = sdgen_min(begin + cut->depth_step, slab.end), depth = end - begin;
         const float *a = unit_a + unit->rows * (begin - slab.begin);
@@ -177,6 +178,11 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
                                           (float *)(void *)(c + (unit->row + row) * gemm->c_stride) + j, (size_t)gemm->c_stride,
                                           &epilogue);
                 }
+            }
+            if (last && gemm->after) {
+                int64_t row = unit->row + panel_row(unit, mc_panel), rows = unit->row + panel_row(unit, mc_end) - row;
+                sdgen_after_apply(plan->kernels, gemm->after, batches, row, rows, column, columns,
+                                  (float *)(void *)(c + row * gemm->c_stride), gemm->c_stride);
             }
         }
     }

@@ -29,6 +29,8 @@ struct sdgen_gemm {
     void (*pack_b)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
                    int64_t columns, int64_t begin, int64_t end, float *dst);
     float *(*c)(const struct sdgen_gemm *gemm, int64_t batch);
+    const struct sdgen_after *after; /* or NULL */
+    int64_t batch0;                  /* batches of the first of the two dimensions that there may be */
 };
 
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth);
@@ -40,6 +42,20 @@ static inline void sdgen_wait(const struct sdgen_team *team)
     if (team->nth > 1)
         team->barrier(team->barrier_data);
 }
+
+/* NULL where nothing becomes of the elements. */
+static inline const struct sdgen_after *sdgen_after(const struct sdgen_after *after)
+{
+    bool any = after->shift || after->weight.data || after->addend.data || after->factor.data || after->function != SDGEN_FUNCTION_NONE;
+    return any ? after : NULL;
+}
+
+/* What is wrong with it, or NULL. */
+const char *sdgen_after_check(const struct sdgen_after *after);
+
+/* Applies it to the elements [column, column + columns) of rows [row, row + rows) of a batch, which begin at c. */
+void sdgen_after_apply(const struct sdgen_kernels *kernels, const struct sdgen_after *after, const int64_t batch[2], int64_t row,
+                       int64_t rows, int64_t column, int64_t columns, float *c, int64_t c_stride);
 
 static inline int64_t sdgen_type_size(enum sdgen_type type)
 {

@@ -21,7 +21,7 @@ const char *sdgen_matmul_check(const struct sdgen_matmul *op)
         return "c or one of its strides is not aligned to its elements";
     if (op->m > 1 && op->c_stride < op->n * (int64_t)sizeof(float))
         return "rows of c overlap";
-    return NULL;
+    return sdgen_after_check(&op->after);
 }
 
 static void pack_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
@@ -64,6 +64,8 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
         .pack_a = pack_x,
         .pack_b = pack_w,
         .c = c_of,
+        .after = sdgen_after(&op->after),
+        .batch0 = op->batch[0],
     };
 }
 

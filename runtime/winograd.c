@@ -299,6 +299,26 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
     }
 }
 
+/* What becomes of the outputs: run by run of pixels of a row, the quads of which are neighbours. */
+static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t group,
+                        int64_t first_quad, int64_t quads)
+{
+    int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel), pixels = op->width_out * op->height_out;
+    for (int64_t quad = first_quad, next; quad < first_quad + quads; quad = next) {
+        struct place place;
+        if (!place_of(cut, quad, &place))
+            return;
+        next = sdgen_min(first_quad + quads, (quad / cut->quads_x + 1) * cut->quads_x);
+        int64_t columns = sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
+        for (int64_t y = place.y; y < sdgen_min(place.y + cut->m, op->height_out); y++) {
+            int64_t pixel = y * op->width_out + place.x;
+            float *c = (float *)(void *)((char *)op->c + place.image * op->c_batch_stride) + channel * pixels + pixel;
+            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image, 0}, channel, channels, pixel, columns, c,
+                              pixels * (int64_t)sizeof(float));
+        }
+    }
+}
+
 void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, const struct sdgen_team *team)
 {
     struct cut cut = cut_of(plan, op, m, team->nth);
@@ -322,7 +342,10 @@ void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op
             if (first == last)
                 continue;
             multiply(plan, op, &cut, &work, group, panels, first, last - first);
-            transform_outputs(op, &cut, &work, group, (block + first) * cut.panel_quads, last - first);
+            int64_t first_quad = (block + first) * cut.panel_quads;
+            transform_outputs(op, &cut, &work, group, first_quad, last - first);
+            if (sdgen_after(&op->after))
+                apply_after(plan, op, &cut, group, first_quad, (last - first) * cut.panel_quads);
         }
         if (block + panels < cut.panels)
             sdgen_wait(team);

@@ -126,6 +126,21 @@ class Blocking(Structure):
         return f"Blocking({self.kc}, {self.mc}, {self.nc}, {self.packed_bytes})"
 
 
+class Operand(Structure):
+    _fields_ = [("data", c_void_p), ("stride", c_int64 * 4)]
+
+
+class After(Structure):
+    _fields_ = [
+        ("shift", c_void_p),
+        ("weight", Operand),
+        ("addend", Operand),
+        ("factor", Operand),
+        ("function", c_int),
+        ("parameter", c_float * 2),
+    ]
+
+
 class Matmul(Structure):
     _fields_ = [
         ("m", c_int64),
@@ -145,6 +160,7 @@ class Matmul(Structure):
         ("c_batch_stride", c_int64 * 2),
         ("scale", c_float),
         ("bias", c_void_p),
+        ("after", After),
     ]
 
 
@@ -176,11 +192,8 @@ class Conv2d(Structure):
         ("scale", c_float),
         ("bias", c_void_p),
         ("x_doubled", c_bool),
+        ("after", After),
     ]
-
-
-class Operand(Structure):
-    _fields_ = [("data", c_void_p), ("stride", c_int64 * 4)]
 
 
 class Map(Structure):
@@ -309,6 +322,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_config": Config,
     "sdgen_kernel_row": KernelRow,
     "sdgen_blocking": Blocking,
+    "sdgen_after": After,
     "sdgen_matmul": Matmul,
     "sdgen_conv2d": Conv2d,
     "sdgen_operand": Operand,

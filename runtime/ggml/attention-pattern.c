@@ -147,27 +147,47 @@ static struct ggml_tensor transposed(const struct ggml_tensor *tensor)
     return view;
 }
 
-/* Sees to it that a view, which `copy` reads, still holds what it held then when the node `at` is computed: if need be by a copy to
- * where the CONT would have copied it. */
-static bool keep(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct ggml_tensor *view,
-                 const struct ggml_tensor *copy)
+/* One of q, k and v: what is read, and the CONT that read it. */
+struct input {
+    struct ggml_tensor view;
+    const struct ggml_tensor *copy; /* or NULL */
+    bool copied;
+};
+
+/* Has the CONT copy the rows that it reads to where it would have written, and the attention read them there. */
+static void copy_rows(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct input *input, int at)
 {
-    int from = copy ? sdgen_graph_index(graph, copy) : sdgen_graph_index(graph, view->view_src ? view->view_src : view);
-    if (sdgen_graph_stays(graph, view, from < 0 ? 0 : from + 1, match->at))
-        return true;
-    if (!copy || !sdgen_graph_stays(graph, copy, from + 1, match->at))
-        return false;
-    match->copy_at[match->copies] = from;
+    struct ggml_tensor *view = &input->view;
+    match->copy_at[match->copies] = at;
     match->copy[match->copies++] = (struct sdgen_copy){
         .src = view->data,
-        .dst = copy->data,
+        .dst = input->copy->data,
         .row_bytes = (size_t)view->ne[0] * ggml_type_size(view->type),
         .rows = {view->ne[1], view->ne[2], view->ne[3]},
         .stride = {view->nb[1], view->nb[2], view->nb[3]},
     };
-    view->data = copy->data;
+    view->data = input->copy->data;
     for (int i = 1; i < GGML_MAX_DIMS; i++)
         view->nb[i] = view->nb[i - 1] * (size_t)view->ne[i - 1];
+    graph->skipped[at] = false;
+    input->copied = true;
+}
+
+/* Sees to it that all inputs still hold what they are to when the node `at` is computed. A copy writes memory, too, so that it may make
+ * others needed. */
+static bool keep(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct input inputs[3])
+{
+    for (int i = 0; i < 3; i++) {
+        struct input *input = &inputs[i];
+        const struct ggml_tensor *view = &input->view, *from = input->copy ? input->copy : view->view_src ? view->view_src : view;
+        int begin = sdgen_graph_index(graph, from) + 1;
+        if (sdgen_graph_stays(graph, view, begin, match->at))
+            continue;
+        if (!input->copy || input->copied)
+            return false;
+        copy_rows(graph, match, input, begin - 1);
+        i = -1; /* all of them again */
+    }
     return true;
 }
 
@@ -202,6 +222,12 @@ static bool set_output(const struct sdgen_graph *graph, struct sdgen_attention_m
     return true;
 }
 
+void sdgen_unmatch_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match)
+{
+    for (int i = 0; i < match->nodes; i++)
+        graph->skipped[match->node[i]] = false;
+}
+
 bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match)
 {
     const struct ggml_tensor *weights = graph->node[soft_max], *scores = weights->src[0], *mask = weights->src[1];
@@ -227,10 +253,11 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
         product->type != GGML_TYPE_F32 || !ggml_is_contiguous(product))
         return false;
 
-    const struct ggml_tensor *q_copy, *k_copy, *v_copy;
-    struct ggml_tensor k = *original(graph, scores->src[0], &k_copy), q = *original(graph, scores->src[1], &q_copy);
-    struct ggml_tensor v = transposed(original(graph, product->src[0], &v_copy));
-    if (!set_inputs(op, &q, &k, &v) || op->keys != weights->ne[0] || op->queries != weights->ne[1] ||
+    struct input inputs[3] = {{0}}, *k = &inputs[0], *q = &inputs[1], *v = &inputs[2];
+    k->view = *original(graph, scores->src[0], &k->copy);
+    q->view = *original(graph, scores->src[1], &q->copy);
+    v->view = transposed(original(graph, product->src[0], &v->copy));
+    if (!set_inputs(op, &q->view, &k->view, &v->view) || op->keys != weights->ne[0] || op->queries != weights->ne[1] ||
         op->heads * op->batch != weights->ne[2] * weights->ne[3] || !set_output(graph, match, product))
         return false;
     /* The softmax knows heads and batch as one. */
@@ -247,27 +274,23 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
         op->mask_batch_stride = flat.mask_batch_stride;
         op->mask_heads = flat.mask_heads;
         op->mask_batch = flat.mask_batch;
-        if (!sdgen_graph_stays(graph, mask, soft_max, match->at))
-            return false;
     }
     if (op->max_bias > 0 && op->heads != weights->ne[2])
         return false;
     if (weights->src[2] && (op->heads != weights->ne[2] || !set_sinks(op, weights->src[2])))
         return false;
-    if ((k_copy && !needless(graph, match, k_copy)) || (q_copy && !needless(graph, match, q_copy)) ||
-        (v_copy && !needless(graph, match, v_copy)))
-        return false;
+    for (int i = 0; i < 3; i++)
+        if (inputs[i].copy && !needless(graph, match, inputs[i].copy))
+            return false;
     for (int i = 0; i < match->nodes; i++)
         graph->skipped[match->node[i]] = true;
-    bool kept = keep(graph, match, &q, q_copy) && keep(graph, match, &k, k_copy) && keep(graph, match, &v, v_copy);
-    for (int i = 0; i < match->copies; i++)
-        match->aliased = false;
-    if (!kept || !set_inputs(op, &q, &k, &v) || sdgen_attention_check(op)) {
-        for (int i = 0; i < match->nodes; i++)
-            graph->skipped[match->node[i]] = false;
+    if ((mask && !sdgen_graph_stays(graph, mask, soft_max, match->at)) || !keep(graph, match, inputs) ||
+        !set_inputs(op, &q->view, &k->view, &v->view) || sdgen_attention_check(op)) {
+        sdgen_unmatch_attention(graph, match);
         return false;
     }
-    match->aliased = sdgen_overlap(match->output, &q) || sdgen_overlap(match->output, &k) || sdgen_overlap(match->output, &v) ||
-                     (mask && sdgen_overlap(match->output, mask));
+    match->aliased = mask && sdgen_overlap(match->output, mask);
+    for (int i = 0; i < 3; i++)
+        match->aliased |= sdgen_overlap(match->output, &inputs[i].view);
     return true;
 }

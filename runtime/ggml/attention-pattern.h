@@ -33,7 +33,8 @@ bool sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention
  *
  *   MUL_MAT(CONT k, CONT q) SCALE? ADD mask? SOFT_MAX MUL_MAT(CONT v transposed, .) PERMUTE? CONT?
  *
- * with reshapes between; q, k and v are read where the CONTs find them. */
+ * with reshapes between; q, k and v are read where the CONTs find them. Marks the nodes that it makes needless as skipped. */
 bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match);
+void sdgen_unmatch_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match); /* undoes the marks */
 
 #endif

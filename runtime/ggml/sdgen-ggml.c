@@ -1,12 +1,11 @@
 #include "sdgen-ggml.h"
 
-#include "ggml-backend.h"
+#include "attention-pattern.h"
 #include "ggml-impl.h"
-#include "ggml.h"
-#include "sdgen.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +15,23 @@ static struct {
     struct sdgen_plan plan;
 } chosen;
 
-/* Products and convolutions of all graphs so far, and those of them that were taken; those of an image doubled that was not
- * written, and for how many of them the image was copied; for SDGEN_VERBOSE. */
-static _Atomic long long nodes_offered, nodes_taken, doublings_fused, doublings_copied;
+/* Counts over all graphs so far, for SDGEN_VERBOSE. */
+static struct {
+    _Atomic long long offered, taken;          /* products, convolutions and attentions, and those of them that were taken */
+    _Atomic long long doublings, doublings_copied; /* of an image that was not written; for how many it was copied */
+    _Atomic long long attentions, inputs_copied, outputs_copied; /* made of a pattern of several nodes */
+} counts;
 
-static void print_taken(void)
+static void print_counts(void)
 {
-    fprintf(stderr, "sdgen: took %lld of %lld nodes that are products or convolutions\n", atomic_load(&nodes_taken),
-            atomic_load(&nodes_offered));
-    if (atomic_load(&doublings_fused))
-        fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&doublings_fused),
-                atomic_load(&doublings_copied));
+    fprintf(stderr, "sdgen: took %lld of %lld nodes that are products, convolutions or attentions\n", atomic_load(&counts.taken),
+            atomic_load(&counts.offered));
+    if (atomic_load(&counts.doublings))
+        fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&counts.doublings),
+                atomic_load(&counts.doublings_copied));
+    if (atomic_load(&counts.attentions))
+        fprintf(stderr, "sdgen: made %lld attentions of several nodes each, %lld inputs copied first and %lld outputs last\n",
+                atomic_load(&counts.attentions), atomic_load(&counts.inputs_copied), atomic_load(&counts.outputs_copied));
 }
 
 static void print_choice(enum sdgen_level level)
@@ -65,7 +70,7 @@ static void choose(void)
     chosen.plan.winograd = chosen.config.winograd;
     if (chosen.config.verbose) {
         print_choice(level);
-        atexit(print_taken);
+        atexit(print_counts);
     }
 }
 
@@ -78,11 +83,15 @@ bool sdgen_ggml_active(void)
 
 /* What is computed in place of a node. */
 struct node_plan {
-    enum { LEFT_TO_GGML, MATMUL, CONV2D, NOTHING, COPY } kind;
+    enum { LEFT_TO_GGML, MATMUL, CONV2D, ATTENTION, NOTHING, COPY } kind;
     union {
         struct sdgen_matmul matmul;
         struct sdgen_conv2d conv2d;
-        const struct ggml_tensor *doubling; /* COPY: its source goes to the beginning of its own memory */
+        struct {
+            struct sdgen_attention op;
+            size_t elsewhere; /* bytes of output made in working memory first, because its place holds inputs; or 0 */
+        } attention;
+        struct sdgen_copy copy;
     };
 };
 
@@ -99,13 +108,6 @@ static bool weight_type(enum ggml_type type, enum sdgen_type *to)
     case GGML_TYPE_BF16: *to = SDGEN_BF16; return true;
     default: return false;
     }
-}
-
-/* In memory, and in ggml's plain layout: other buffer types rearrange what they hold. */
-static bool plain(const struct ggml_tensor *tensor)
-{
-    const struct ggml_tensor *owner = tensor->view_src ? tensor->view_src : tensor;
-    return tensor->data && (!owner->buffer || ggml_backend_buffer_is_host(owner->buffer));
 }
 
 static bool plan_matmul(const struct ggml_tensor *dst, struct sdgen_matmul *op)
@@ -173,26 +175,10 @@ static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
     return sdgen_conv2d_check(op) == NULL;
 }
 
-static int node_count(const struct ggml_cgraph *graph)
-{
-    return ggml_graph_n_nodes((struct ggml_cgraph *)(uintptr_t)graph); /* not const in ggml's interface, though it only reads */
-}
-
-static const struct ggml_tensor *node_at(const struct ggml_cgraph *graph, int index)
-{
-    return ggml_graph_node((struct ggml_cgraph *)(uintptr_t)graph, index);
-}
-
 /* ---- an image doubled, and then convolved ----
  *
  * The convolution reads the image that is doubled. ggml_gallocr may have given that image's memory to what is computed after the
  * doubling, the convolution's own output not least; then the image is copied in the doubling's place, to where it would be doubled. */
-
-static bool overlap(const struct ggml_tensor *a, const struct ggml_tensor *b)
-{
-    uintptr_t a_begin = (uintptr_t)a->data, b_begin = (uintptr_t)b->data;
-    return a_begin < b_begin + ggml_nbytes(b) && b_begin < a_begin + ggml_nbytes(a);
-}
 
 /* Whether this doubles an image by repeating its pixels, and the memory of one is not the other's. */
 static bool doubles(const struct ggml_tensor *node)
@@ -200,37 +186,20 @@ static bool doubles(const struct ggml_tensor *node)
     const struct ggml_tensor *x = node->src[0];
     return node->op == GGML_OP_UPSCALE && (node->flags & GGML_TENSOR_FLAG_COMPUTE) && node->op_params[0] == GGML_SCALE_MODE_NEAREST &&
            ggml_is_contiguous(node) && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && node->ne[0] == 2 * x->ne[0] &&
-           node->ne[1] == 2 * x->ne[1] && node->ne[2] == x->ne[2] && node->ne[3] == x->ne[3] && plain(node) && plain(x) &&
-           !overlap(node, x);
+           node->ne[1] == 2 * x->ne[1] && node->ne[2] == x->ne[2] && node->ne[3] == x->ne[3] && sdgen_plain(node) && sdgen_plain(x) &&
+           !sdgen_overlap(node, x);
 }
 
-/* The index of the doubling that this convolution reads, and nothing else in this graph or the one it is a part of; -1: none. */
-static int doubling_of(const struct ggml_cgraph *graph, int convolution)
+/* Where the convolution is the only reader of a doubling: makes it one of the image that is doubled. */
+static void fuse_doubling(const struct sdgen_graph *graph, int convolution, int n_threads, size_t work_size,
+                          struct sdgen_ggml_graph *state)
 {
-    const struct ggml_tensor *doubling = node_at(graph, convolution)->src[1];
-    if (!doubles(doubling))
-        return -1;
-    int index = convolution - 1;
-    while (index >= 0 && node_at(graph, index) != doubling)
-        index--;
-    return index >= 0 && ggml_node_has_n_uses(graph, index, 1) ? index : -1;
-}
-
-/* Whether what is doubled is still there when the convolution, too, has been computed. */
-static bool source_stays(const struct ggml_cgraph *graph, int doubling, int convolution)
-{
-    for (int i = doubling + 1; i <= convolution; i++)
-        if (overlap(node_at(graph, i), node_at(graph, doubling)->src[0]))
-            return false;
-    return true;
-}
-
-/* Makes a convolution of the doubled image one of the image; false, and nothing changed, where that cannot be computed. */
-static bool fuse_doubling(const struct ggml_cgraph *graph, int doubling, int convolution, struct sdgen_conv2d *op)
-{
-    const struct ggml_tensor *doubled = node_at(graph, doubling), *x = doubled->src[0];
-    bool stays = source_stays(graph, doubling, convolution);
-    struct sdgen_conv2d fused = *op;
+    const struct ggml_tensor *doubled = graph->node[convolution]->src[1], *x = doubled->src[0];
+    int index = sdgen_graph_index(graph, doubled);
+    if (index < 0 || graph->reader[index] != convolution || !doubles(doubled))
+        return;
+    bool stays = sdgen_graph_stays(graph, x, index + 1, convolution + 1);
+    struct sdgen_conv2d fused = state->node[convolution].conv2d;
     fused.x_doubled = true;
     fused.width = x->ne[0];
     fused.height = x->ne[1];
@@ -238,48 +207,99 @@ static bool fuse_doubling(const struct ggml_cgraph *graph, int doubling, int con
     fused.x_row_stride = stays ? (int64_t)x->nb[1] : x->ne[0] * (int64_t)sizeof(float);
     fused.x_channel_stride = stays ? (int64_t)x->nb[2] : x->ne[1] * fused.x_row_stride;
     fused.x_batch_stride = stays ? (int64_t)x->nb[3] : x->ne[2] * fused.x_channel_stride;
-    if (sdgen_conv2d_check(&fused))
-        return false;
-    *op = fused;
-    return true;
+    if (sdgen_conv2d_check(&fused) || sdgen_conv2d_work_size(&chosen.plan, &fused, n_threads) > work_size)
+        return;
+    state->node[convolution].conv2d = fused;
+    graph->skipped[index] = true;
+    struct node_plan *plan = &state->node[index];
+    *plan = (struct node_plan){.kind = NOTHING};
+    if (!stays)
+        *plan = (struct node_plan){.kind = COPY,
+                                   .copy = {.src = x->data,
+                                            .dst = doubled->data,
+                                            .row_bytes = (size_t)x->ne[0] * sizeof(float),
+                                            .rows = {x->ne[1], x->ne[2], x->ne[3]},
+                                            .stride = {x->nb[1], x->nb[2], x->nb[3]}}};
 }
 
 /* A thread's share of the rows. */
-static void copy_source(const struct ggml_tensor *doubling, int ith, int nth)
+static void copy_rows(const struct sdgen_copy *copy, int ith, int nth)
 {
-    const struct ggml_tensor *x = doubling->src[0];
-    int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
-    size_t size = (size_t)x->ne[0] * sizeof(float);
-    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; row++) {
-        int64_t y = row % x->ne[1], z = row / x->ne[1] % x->ne[2], image = row / x->ne[1] / x->ne[2];
-        memcpy((char *)doubling->data + (size_t)row * size,
-               (const char *)x->data + (size_t)y * x->nb[1] + (size_t)z * x->nb[2] + (size_t)image * x->nb[3], size);
+    const int64_t *rows = copy->rows;
+    int64_t all = rows[0] * rows[1] * rows[2];
+    for (int64_t row = all * ith / nth; row < all * (ith + 1) / nth; row++) {
+        size_t y = (size_t)(row % rows[0]), z = (size_t)(row / rows[0] % rows[1]), image = (size_t)(row / rows[0] / rows[1]);
+        memcpy(copy->dst + (size_t)row * copy->row_bytes,
+               copy->src + y * copy->stride[0] + z * copy->stride[1] + image * copy->stride[2], copy->row_bytes);
     }
+}
+
+/* ---- attention ---- */
+
+enum { LINE = 64 };
+
+static size_t line_up(size_t size)
+{
+    return (size + LINE - 1) / LINE * LINE;
+}
+
+static void fuse_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match, const struct node_plan *plan,
+                           struct sdgen_ggml_graph *state)
+{
+    for (int i = 0; i < match->nodes; i++)
+        state->node[match->node[i]] = (struct node_plan){.kind = NOTHING};
+    for (int i = 0; i < match->copies; i++)
+        state->node[match->copy_at[i]] = (struct node_plan){.kind = COPY, .copy = match->copy[i]};
+    state->node[match->at] = *plan;
+}
+
+/* By all threads: to memory that nothing is read from, then to its place. */
+static void compute_attention(const struct node_plan *plan, const struct sdgen_team *team)
+{
+    const size_t elsewhere = line_up(plan->attention.elsewhere);
+    if (!elsewhere) {
+        sdgen_attention(&chosen.plan, &plan->attention.op, team);
+        return;
+    }
+    struct sdgen_attention op = plan->attention.op;
+    op.c = team->work;
+    struct sdgen_team rest = *team;
+    rest.work = (char *)team->work + elsewhere;
+    rest.work_size = team->work_size - elsewhere;
+    sdgen_attention(&chosen.plan, &op, &rest);
+    if (team->nth > 1)
+        team->barrier(team->barrier_data);
+    const struct sdgen_copy copy = {.src = team->work,
+                                    .dst = (char *)plan->attention.op.c,
+                                    .row_bytes = LINE,
+                                    .rows = {(int64_t)(plan->attention.elsewhere / LINE), 1, 1},
+                                    .stride = {LINE}};
+    copy_rows(&copy, team->ith, team->nth);
+    const size_t done = plan->attention.elsewhere / LINE * LINE;
+    if (team->ith == 0)
+        memcpy(copy.dst + done, copy.src + done, plan->attention.elsewhere - done);
 }
 
 /* ---- nodes ---- */
 
 static bool offered(const struct ggml_tensor *node)
 {
-    return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D) && (node->flags & GGML_TENSOR_FLAG_COMPUTE) &&
-           !ggml_is_empty(node);
+    return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D || node->op == GGML_OP_FLASH_ATTN_EXT) &&
+           (node->flags & GGML_TENSOR_FLAG_COMPUTE) && !ggml_is_empty(node);
 }
 
-/* What becomes of a node; *doubling is the index of the doubling that a convolution makes needless, or -1. */
-static void plan_node(const struct ggml_cgraph *graph, int index, struct node_plan *plan, int *doubling)
+static void plan_node(const struct ggml_tensor *node, struct node_plan *plan)
 {
-    const struct ggml_tensor *node = node_at(graph, index);
-    *doubling = -1;
     plan->kind = LEFT_TO_GGML;
-    if (!offered(node) || !plain(node) || !plain(node->src[0]) || !plain(node->src[1]))
+    if (!offered(node) || !sdgen_plain(node) || !sdgen_plain(node->src[0]) || !sdgen_plain(node->src[1]))
         return;
     if (node->op == GGML_OP_MUL_MAT && plan_matmul(node, &plan->matmul))
         plan->kind = MATMUL;
-    else if (node->op == GGML_OP_CONV_2D && plan_conv2d(node, &plan->conv2d)) {
+    else if (node->op == GGML_OP_CONV_2D && plan_conv2d(node, &plan->conv2d))
         plan->kind = CONV2D;
-        *doubling = doubling_of(graph, index);
-        if (*doubling >= 0 && !fuse_doubling(graph, *doubling, index, &plan->conv2d))
-            *doubling = -1;
+    else if (node->op == GGML_OP_FLASH_ATTN_EXT && sdgen_plan_attention(node, &plan->attention.op)) {
+        plan->kind = ATTENTION;
+        plan->attention.elsewhere = 0;
     }
 }
 
@@ -288,49 +308,78 @@ static size_t node_work_size(const struct node_plan *plan, int n_threads)
     switch (plan->kind) {
     case MATMUL: return sdgen_matmul_work_size(&chosen.plan, &plan->matmul, n_threads);
     case CONV2D: return sdgen_conv2d_work_size(&chosen.plan, &plan->conv2d, n_threads);
+    case ATTENTION:
+        return line_up(plan->attention.elsewhere) + sdgen_attention_work_size(&chosen.plan, &plan->attention.op, n_threads);
     default: return 0;
     }
 }
 
+/* What becomes of each node of a graph, with no more than so much working memory; NULL where there is no memory for the plan. */
+static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_threads, size_t work_size)
+{
+    struct sdgen_graph graph;
+    if (!sdgen_graph_init(&graph, of))
+        return NULL;
+    struct sdgen_ggml_graph *state = malloc(sizeof *state + (size_t)graph.nodes * sizeof *state->node);
+    if (!state) {
+        sdgen_graph_free(&graph);
+        return NULL;
+    }
+    state->nodes = graph.nodes;
+    for (int i = 0; i < graph.nodes; i++) {
+        plan_node(graph.node[i], &state->node[i]);
+        if (node_work_size(&state->node[i], n_threads) > work_size)
+            state->node[i].kind = LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
+    }
+    for (int i = 0; i < graph.nodes; i++) {
+        struct sdgen_attention_match match;
+        if (graph.node[i]->op == GGML_OP_SOFT_MAX && sdgen_match_attention(&graph, i, &match)) {
+            struct node_plan plan = {.kind = ATTENTION, .attention.op = match.op};
+            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
+            if (node_work_size(&plan, n_threads) <= work_size)
+                fuse_attention(&graph, &match, &plan, state);
+            else
+                sdgen_unmatch_attention(&graph, &match);
+        } else if (state->node[i].kind == CONV2D)
+            fuse_doubling(&graph, i, n_threads, work_size, state);
+    }
+    sdgen_graph_free(&graph);
+    return state;
+}
+
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)
 {
-    if (!sdgen_ggml_active())
-        return 0;
+    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, SIZE_MAX) : NULL;
     size_t most = 0;
-    for (int i = 0; i < node_count(graph); i++) {
-        struct node_plan plan;
-        int doubling;
-        plan_node(graph, i, &plan, &doubling);
-        size_t size = node_work_size(&plan, n_threads);
+    for (int i = 0; state && i < state->nodes; i++) {
+        size_t size = node_work_size(&state->node[i], n_threads);
         most = size > most ? size : most;
     }
+    free(state);
     return most;
+}
+
+static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph *state)
+{
+    for (int i = 0; i < state->nodes; i++) {
+        const struct ggml_tensor *node = ggml_graph_node((struct ggml_cgraph *)(uintptr_t)graph, i);
+        const struct node_plan *plan = &state->node[i];
+        bool copied = plan->kind == COPY, whole = offered(node) && plan->kind != LEFT_TO_GGML;
+        counts.offered += offered(node);
+        counts.taken += whole;
+        counts.doublings += plan->kind == CONV2D && plan->conv2d.x_doubled;
+        counts.doublings_copied += copied && node->op == GGML_OP_UPSCALE;
+        counts.attentions += plan->kind == ATTENTION && node->op != GGML_OP_FLASH_ATTN_EXT;
+        counts.inputs_copied += copied && node->op == GGML_OP_CONT;
+        counts.outputs_copied += plan->kind == ATTENTION && plan->attention.elsewhere;
+    }
 }
 
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size)
 {
-    if (!sdgen_ggml_active())
-        return NULL;
-    int nodes = node_count(graph);
-    struct sdgen_ggml_graph *state = malloc(sizeof *state + (size_t)nodes * sizeof *state->node);
-    if (!state)
-        return NULL;
-    state->nodes = nodes;
-    for (int i = 0; i < nodes; i++) {
-        int doubling;
-        plan_node(graph, i, &state->node[i], &doubling);
-        if (node_work_size(&state->node[i], n_threads) > work_size)
-            state->node[i].kind = LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
-        atomic_fetch_add(&nodes_offered, offered(node_at(graph, i)));
-        atomic_fetch_add(&nodes_taken, state->node[i].kind != LEFT_TO_GGML);
-        if (doubling >= 0 && state->node[i].kind == CONV2D) {
-            const struct ggml_tensor *doubled = node_at(graph, doubling);
-            bool copied = state->node[i].conv2d.x == doubled->data;
-            state->node[doubling] = (struct node_plan){.kind = copied ? COPY : NOTHING, .doubling = doubled};
-            atomic_fetch_add(&doublings_fused, 1);
-            atomic_fetch_add(&doublings_copied, copied);
-        }
-    }
+    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size) : NULL;
+    if (state && chosen.config.verbose)
+        count(graph, state);
     return state;
 }
 
@@ -348,8 +397,9 @@ int sdgen_ggml_compute(const struct sdgen_ggml_graph *state, int node_index, int
     switch (plan->kind) {
     case MATMUL: sdgen_matmul(&chosen.plan, &plan->matmul, &team); return 1;
     case CONV2D: sdgen_conv2d(&chosen.plan, &plan->conv2d, &team); return 1;
+    case ATTENTION: compute_attention(plan, &team); return 1;
     case NOTHING: return 1;
-    case COPY: copy_source(plan->doubling, ith, nth); return 1;
+    case COPY: copy_rows(&plan->copy, ith, nth); return 1;
     default: return 0;
     }
 }

@@ -144,6 +144,40 @@ struct sdgen_team {
 
 enum sdgen_type { SDGEN_F32, SDGEN_F16, SDGEN_BF16 };
 
+/* Functions of an element t, with parameters p where they have any. A NaN stays one. */
+enum sdgen_function {
+    SDGEN_FUNCTION_NONE,       /* t */
+    SDGEN_FUNCTION_SILU,       /* t / (1 + e^-t) */
+    SDGEN_FUNCTION_GELU,       /* t / 2 (1 + tanh(sqrt(2 / pi) (t + 0.044715 t^3))) */
+    SDGEN_FUNCTION_GELU_ERF,   /* t / 2 (1 + erf(t / sqrt(2))) */
+    SDGEN_FUNCTION_GELU_QUICK, /* t / (1 + e^(-1.702 t)) */
+    SDGEN_FUNCTION_SIGMOID,    /* 1 / (1 + e^-t) */
+    SDGEN_FUNCTION_TANH,
+    SDGEN_FUNCTION_RELU,       /* max(t, 0) */
+    SDGEN_FUNCTION_LEAKY,      /* max(t, 0) + p[0] min(t, 0) */
+    SDGEN_FUNCTION_CLAMP,      /* min(max(t, p[0]), p[1]) */
+    SDGEN_FUNCTION_EXP,
+};
+
+/* An operand of an elementwise operation, repeated where its stride is 0. */
+struct sdgen_operand {
+    const float *data; /* or NULL */
+    int64_t stride[4]; /* the first is 4, or 0 */
+};
+
+/* What becomes of each element t of a product or a convolution while it is in the cache:
+ *
+ *   c = f((t + shift[row]) * weight + addend) * factor
+ *
+ * without what is NULL. A row is that of a product's c, or an output channel, and the strides of the operands are those from column
+ * to column or pixel to pixel (4, or 0 where all are the same; 4 for weight and factor), from row to row, and from batch to batch. */
+struct sdgen_after {
+    const float *shift;
+    struct sdgen_operand weight, addend, factor;
+    enum sdgen_function function;
+    float parameter[2];
+};
+
 /* Linear layer, batched and broadcast:
  *
  *   c[b1][b0][m][n] = scale * sum over k of x[b1][b0][m][k] * w[b1 / w_repeat[1]][b0 / w_repeat[0]][n][k] + bias[n]
@@ -161,6 +195,7 @@ struct sdgen_matmul {
     int64_t c_stride, c_batch_stride[2];
     float scale;       /* 1: none */
     const float *bias; /* [n], or NULL */
+    struct sdgen_after after;
 };
 
 /* Two-dimensional convolution:
@@ -186,6 +221,7 @@ struct sdgen_conv2d {
     float scale;       /* 1: none */
     const float *bias; /* [channels_out], or NULL */
     bool x_doubled;
+    struct sdgen_after after;
 };
 
 /* Attention: for each query i, head h and batch b,
@@ -214,27 +250,6 @@ struct sdgen_attention {
     float scale, max_bias, softcap;
     float *c;
     int64_t c_stride, c_head_stride, c_batch_stride;
-};
-
-/* Functions of an element t, with parameters p where they have any. A NaN stays one. */
-enum sdgen_function {
-    SDGEN_FUNCTION_NONE,       /* t */
-    SDGEN_FUNCTION_SILU,       /* t / (1 + e^-t) */
-    SDGEN_FUNCTION_GELU,       /* t / 2 (1 + tanh(sqrt(2 / pi) (t + 0.044715 t^3))) */
-    SDGEN_FUNCTION_GELU_ERF,   /* t / 2 (1 + erf(t / sqrt(2))) */
-    SDGEN_FUNCTION_GELU_QUICK, /* t / (1 + e^(-1.702 t)) */
-    SDGEN_FUNCTION_SIGMOID,    /* 1 / (1 + e^-t) */
-    SDGEN_FUNCTION_TANH,
-    SDGEN_FUNCTION_RELU,       /* max(t, 0) */
-    SDGEN_FUNCTION_LEAKY,      /* max(t, 0) + p[0] min(t, 0) */
-    SDGEN_FUNCTION_CLAMP,      /* min(max(t, p[0]), p[1]) */
-    SDGEN_FUNCTION_EXP,
-};
-
-/* An operand of an elementwise operation, repeated where its stride is 0. */
-struct sdgen_operand {
-    const float *data; /* or NULL */
-    int64_t stride[4]; /* the first is 4, or 0 */
 };
 
 /* Elementwise operation over up to four dimensions, the first of which has its elements side by side in x and y:

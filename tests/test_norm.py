@@ -19,7 +19,7 @@ from tests.sdgen_native import Function
 
 every_level = pytest.mark.parametrize("level", native.native_levels(), ids=native.level_name)
 
-# Of scale and shift when they become single precision, of the multiply-add, and of another where weight and bias are
+# Of scale and shift as they become single precision, of the multiply-add, and of another where weight and bias are
 # vectors; the statistics, in double precision, are exact beside that.
 ROUNDINGS = 4
 

@@ -1,4 +1,4 @@
-/* Times kernels and operations as shares of the most FMAs that the processor makes, measured beside them. */
+/* Times kernels and operations as shares of the most FMAs that the processor makes, or of what memcpy moves, measured beside them. */
 #include "sdgen.h"
 
 #include <getopt.h>
@@ -17,6 +17,7 @@ static const char usage[] =
     "\n"
     "Times the kernels in L1 and the operations of SD 1.5 at 512 by 512, each in turn with a register-only loop of FMAs, and\n"
     "prints GFLOP/s, the share of that loop's rate, and the error against double precision. A wrong result is an error.\n"
+    "Elementwise operations and norms (map, norm) are timed in GB/s, one read and one write of the array, beside memcpy.\n"
     "\n"
     "  --threads N     threads (all processors by default)\n"
     "  --level NAME    c, avx2 or avx512 (the richest the processor has by default)\n"
@@ -105,13 +106,28 @@ static uint16_t *random_halves(size_t count)
 
 /* ---- what is timed ---- */
 
+/* A copy that all threads share. */
+struct copy {
+    const char *src;
+    char *dst;
+    size_t size;
+};
+
+static void copy_task(void *data, const struct sdgen_team *member)
+{
+    const struct copy *copy = data;
+    size_t begin = copy->size * (size_t)member->ith / (size_t)member->nth;
+    memcpy(copy->dst + begin, copy->src + begin, copy->size * (size_t)(member->ith + 1) / (size_t)member->nth - begin);
+}
+
 struct row {
     const char *name;
-    double flops; /* of one run, all threads */
+    double flops; /* of one run, all threads; bytes where it is timed beside memcpy */
     team_task *task;
     void *data;
     size_t work_size;
     double limit; /* of the error; 0: not checked */
+    struct copy *copy; /* NULL: it is timed beside the loop of FMAs */
     double error; /* largest seen, in the error measure: |result - exact| / sum of the magnitudes of the products summed */
 };
 
@@ -160,6 +176,9 @@ struct operation {
     struct sdgen_matmul matmul;
     struct sdgen_conv2d conv2d;
     struct sdgen_attention attention;
+    struct sdgen_map map;
+    struct sdgen_group_norm group_norm;
+    struct sdgen_layer_norm layer_norm;
 };
 
 static void matmul_task(void *data, const struct sdgen_team *member)
@@ -178,6 +197,24 @@ static void attention_task(void *data, const struct sdgen_team *member)
 {
     const struct operation *operation = data;
     sdgen_attention(&operation->plan, &operation->attention, member);
+}
+
+static void map_task(void *data, const struct sdgen_team *member)
+{
+    const struct operation *operation = data;
+    sdgen_map(&operation->plan, &operation->map, member);
+}
+
+static void group_norm_task(void *data, const struct sdgen_team *member)
+{
+    const struct operation *operation = data;
+    sdgen_group_norm(&operation->plan, &operation->group_norm, member);
+}
+
+static void layer_norm_task(void *data, const struct sdgen_team *member)
+{
+    const struct operation *operation = data;
+    sdgen_layer_norm(&operation->plan, &operation->layer_norm, member);
 }
 
 enum { CHECKED = 400 }; /* outputs compared with double precision */
@@ -348,12 +385,14 @@ static void time_row(struct bench *bench, const struct row *row)
         double before = nop_rate(bench);
         sample->rate = run_rate(bench, row->task, row->data, work, row->work_size, row->flops);
         sample->quiet = fmin(before, nop_rate(bench));
-        sample->peak = run_rate(bench, probe_task, &bench->fma, NULL, 0, bench->fma_flops);
+        sample->peak = row->copy ? run_rate(bench, copy_task, row->copy, NULL, 0, row->flops)
+                                 : run_rate(bench, probe_task, &bench->fma, NULL, 0, bench->fma_flops);
         best = fmax(best, sample->rate);
         peak = fmax(peak, sample->peak);
     } while (count < 3 || (count < MOST_SAMPLES && now() < end));
     free(work);
-    bench->best_peak = fmax(bench->best_peak, peak);
+    if (!row->copy)
+        bench->best_peak = fmax(bench->best_peak, peak);
     /* Where the processor changes its clock the peak beside a sample is the fair one, but a single one is noisy. */
     int quiet = quiet_first(samples, count, bench->best_nops);
     double quiet_share = median_share(samples, quiet), contended_share = median_share(samples + quiet, count - quiet);
@@ -567,6 +606,82 @@ static void bench_attention(struct bench *bench, int64_t queries, int64_t keys, 
     free(c);
 }
 
+/* Elementwise operations and norms of an array [channels][pixels], that of rows being of one of [pixels][channels]. The error is not
+ * looked at here. */
+static void bench_memory(struct bench *bench, int64_t channels, int64_t pixels)
+{
+    static const struct {
+        const char *name;
+        team_task *task;
+        enum sdgen_function function;
+        bool add;     /* another array */
+        bool channel; /* a number for each channel */
+    } kinds[] = {
+        {"map add", map_task, SDGEN_FUNCTION_NONE, true, false},
+        {"map add-channel", map_task, SDGEN_FUNCTION_NONE, false, true},
+        {"map silu", map_task, SDGEN_FUNCTION_SILU, false, false},
+        {"map gelu", map_task, SDGEN_FUNCTION_GELU, false, false},
+        {"map gelu_erf", map_task, SDGEN_FUNCTION_GELU_ERF, false, false},
+        {"norm group silu", group_norm_task, SDGEN_FUNCTION_SILU, false, false},
+        {"norm rows", layer_norm_task, SDGEN_FUNCTION_NONE, false, false},
+    };
+    size_t count = (size_t)(channels * pixels);
+    float *x = random_floats(count), *other = random_floats(count), *y = allocate(count * sizeof(float));
+    struct copy copy = {.src = (const char *)x, .dst = (char *)y, .size = count * sizeof(float)};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s %lldx%lld", kinds[i].name, (long long)channels, (long long)pixels);
+        if (!wanted(bench, name))
+            continue;
+        struct operation operation = operation_of(bench);
+        operation.map = (struct sdgen_map){
+            .extent = {pixels, channels, 1, 1},
+            .x = x,
+            .x_stride = {pixels * 4},
+            .y = y,
+            .y_stride = {pixels * 4},
+            .addend = {.data = kinds[i].add || kinds[i].channel ? other : NULL,
+                       .stride = {kinds[i].add ? 4 : 0, kinds[i].add ? pixels * 4 : 4}},
+            .function = kinds[i].function,
+            .scale = 1,
+        };
+        operation.group_norm = (struct sdgen_group_norm){
+            .batch = 1,
+            .channels = channels,
+            .pixels = pixels,
+            .groups = 32,
+            .x = x,
+            .x_channel_stride = pixels * 4,
+            .y = y,
+            .y_channel_stride = pixels * 4,
+            .weight = other,
+            .bias = other,
+            .eps = 1e-6f,
+            .function = kinds[i].function,
+        };
+        operation.layer_norm = (struct sdgen_layer_norm){
+            .n = channels,
+            .rows = {pixels, 1, 1},
+            .x = x,
+            .x_stride = {channels * 4},
+            .y = y,
+            .y_stride = {channels * 4},
+            .weight = other,
+            .bias = other,
+            .eps = 1e-5f,
+        };
+        struct row row = {.name = name, .flops = 2.0 * (double)copy.size, .task = kinds[i].task, .data = &operation, .copy = &copy};
+        row.work_size = row.task == map_task ? sdgen_map_work_size(&operation.plan, &operation.map, bench->options.threads)
+                        : row.task == group_norm_task
+                            ? sdgen_group_norm_work_size(&operation.plan, &operation.group_norm, bench->options.threads)
+                            : sdgen_layer_norm_work_size(&operation.plan, &operation.layer_norm, bench->options.threads);
+        time_row(bench, &row);
+    }
+    free(x);
+    free(other);
+    free(y);
+}
+
 /* The products of SD 1.5 at 512 by 512 that take its time: rows (tokens), columns (outputs), depth (inputs). */
 static const int64_t linear_shapes[][3] = {
     {4096, 320, 320},   {1024, 640, 640},  {256, 1280, 1280},   {64, 1280, 1280},   {4096, 2560, 320}, {1024, 5120, 640},
@@ -587,6 +702,9 @@ static const int64_t attention_shapes[][4] = {
     {4096, 4096, 1, 512},
 };
 
+/* Activations of SD 1.5's UNet and VAE: channels, pixels. */
+static const int64_t memory_shapes[][2] = {{320, 4096}, {1280, 256}, {128, 262144}};
+
 static void print_context(const struct bench *bench)
 {
     const struct sdgen_processor *processor = sdgen_processor();
@@ -599,6 +717,7 @@ static void print_context(const struct bench *bench)
            bench->options.threads);
     printf("best: GFLOP/s of the best sample, of the best sample of the FMA loop, and their ratio; then the median ratio of the\n"
            "quiet and of the contended samples (by a loop of NOPs), how many were quiet, and the largest error\n");
+    printf("map, norm: GB/s, beside memcpy\n");
     printf("%-34s %8s %8s %7s %7s %7s %11s %9s\n", "", "GFLOP/s", "peak", "best", "quiet", "cont.", "samples", "error");
 }
 
@@ -715,6 +834,8 @@ int main(int argc, char **argv)
                      conv2d_shapes[i][4], conv2d_shapes[i][5]);
     for (size_t i = 0; i < sizeof attention_shapes / sizeof *attention_shapes; i++)
         bench_attention(&bench, attention_shapes[i][0], attention_shapes[i][1], attention_shapes[i][2], attention_shapes[i][3]);
+    for (size_t i = 0; i < sizeof memory_shapes / sizeof *memory_shapes; i++)
+        bench_memory(&bench, memory_shapes[i][0], memory_shapes[i][1]);
     if (bench.options.json)
         printf("\n  ]\n}\n");
     team_stop(bench.team);

@@ -209,7 +209,8 @@ typedef void sdgen_unpack_kernel(const struct sdgen_unpack *unpack);
  *   clamp      min(max(t, p[0]), p[1])
  *   exp        e^t
  *
- * A NaN stays one. Results that would be smaller in magnitude than 2^-120 may be 0 (but those of exp and tanh, which are not). */
+ * f(t) is within 4 units in the last place, that of gelu and gelu_erf within 1e-7 |t| beside that; where it is smaller in magnitude than
+ * 2^-120 it may be 0 (but for exp and tanh). A NaN stays one. */
 struct sdgen_map_run {
     const float *x;
     float *y;

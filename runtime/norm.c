@@ -5,16 +5,23 @@
 
 #include <math.h>
 
-/* What x is multiplied by, and what is added, before weight and bias. */
+/* (x - mean) * scale */
 struct affine {
-    double scale, shift;
+    double mean, scale;
 };
 
 static struct affine affine_of(const double sums[2], double count, double eps, bool rms)
 {
     double mean = rms ? 0 : sums[0] / count, variance = sums[1] / count - mean * mean;
-    double scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps);
-    return (struct affine){.scale = scale, .shift = -mean * scale};
+    return (struct affine){.mean = mean, .scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
+}
+
+/* x * scale + shift = (x - mean) * scale * weight + bias. The shift is made for the scale as rounded, so that rounding the scale costs
+ * nothing where the mean is many times the deviation. */
+static void set_affine(struct sdgen_map_run *run, const struct affine *affine, double weight, double bias)
+{
+    run->scale = (float)(affine->scale * weight);
+    run->shift = (float)(bias - affine->mean * (double)run->scale);
 }
 
 /* ---- groups ---- */
@@ -92,9 +99,7 @@ static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         .parameter = {op->parameter[0], op->parameter[1]},
     };
     for (int64_t c = piece->channel; c < piece->channel + piece->channels; c++) {
-        double weight = op->weight ? (double)op->weight[c] : 1, bias = op->bias ? (double)op->bias[c] : 0;
-        run.scale = (float)(affine.scale * weight);
-        run.shift = (float)(affine.shift * weight + bias);
+        set_affine(&run, &affine, op->weight ? (double)op->weight[c] : 1, op->bias ? (double)op->bias[c] : 0);
         plan->kernels->map[op->function](&run);
         run.x = sdgen_at(run.x, op->x_channel_stride);
         run.y = (float *)(void *)((char *)run.y + op->y_channel_stride);
@@ -164,15 +169,14 @@ static void normalize_row(const struct sdgen_plan *plan, const struct sdgen_laye
     double sums[2] = {0};
     plan->kernels->moments((size_t)op->n, x, sums);
     struct affine affine = affine_of(sums, (double)op->n, (double)op->eps, op->rms);
-    const struct sdgen_map_run run = {
+    struct sdgen_map_run run = {
         .x = x,
         .y = (float *)(void *)((char *)op->y + y_place),
         .n = op->n,
         .weight = op->weight,
         .addend = op->bias,
-        .scale = (float)affine.scale,
-        .shift = (float)affine.shift,
     };
+    set_affine(&run, &affine, 1, 0);
     plan->kernels->map[SDGEN_FUNCTION_NONE](&run);
 }
 

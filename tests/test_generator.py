@@ -515,6 +515,21 @@ def test_callee_saved_registers_are_saved() -> None:
     assert [line for line in body if line.startswith("pop")] == [f"pop {name}" for name in reversed(saved)]
 
 
+def test_blocks_in_turn() -> None:
+    a = assembler()
+    x, y = a.vectors("x", "one of each block", 2)
+
+    def block(register: Register) -> None:
+        a.VADDPS(register, register, register)
+        a.VMULPS(register, register, register)
+
+    a.interleave([lambda: block(x), lambda: block(y)])
+    written = [i.text for i in a.finish(Contract((), ()), "").instructions]
+    assert written == [f"{name} {r}, {r}, {r}" for name in ("vaddps", "vmulps") for r in (x, y)]
+    with pytest.raises(ValueError):
+        a.interleave([lambda: block(x), lambda: a.VADDPS(y, y, y)])
+
+
 def test_equal_constants_are_stored_once() -> None:
     a = assembler()
     assert a.constant("ones", (1, 1), 8) == a.constant("others", (1, 1), 8) == ".Lones"

@@ -19,7 +19,7 @@ from tests.sdgen_native import Function
 
 every_level = pytest.mark.parametrize("level", native.native_levels(), ids=native.level_name)
 
-# Of scale and shift when they become single precision, of the multiply-add, and of another where weight and bias are
+# Of scale and shift as they become single precision, of the multiply-add, and of another where weight and bias are
 # vectors; the statistics, in double precision, are exact beside that.
 ROUNDINGS = 4
 
@@ -137,6 +137,15 @@ def test_threads_do_not_change_groups(level: native.Level, case: GroupNorm, rng:
 
 
 @every_level
+def test_no_thread_is_ahead_of_the_sums(level: native.Level, rng: np.random.Generator) -> None:
+    """A group is normalized when all of its pieces have been summed; sums that are not there yet are NaN."""
+    case = GroupNorm(1, 300_001, 1)
+    data = case.data(rng)
+    for _ in range(20):
+        assert np.all(np.isfinite(case.compute(data, Run(Tile(level), threads=4))))
+
+
+@every_level
 @pytest.mark.parametrize("mean", [10.0, 100.0, -100.0, 1e4])
 def test_groups_far_from_zero(level: native.Level, mean: float, rng: np.random.Generator) -> None:
     """Statistics of numbers whose mean is many times their deviation: those of two passes in double precision."""
@@ -154,6 +163,15 @@ def test_groups_of_one_number(level: native.Level, rng: np.random.Generator) -> 
     y = case.compute((x, weight, bias), Run(Tile(level)))
     # eps is 1e-6, so that scale and shift are a thousand times the numbers themselves.
     assert np.max(np.abs(y - bias[:, None])) <= 2 * UNIT * 334
+
+
+@every_level
+def test_a_variance_is_never_negative(level: native.Level) -> None:
+    """That of equal numbers, by the mean of their squares, would be for some of these."""
+    case = GroupNorm(1, 777, 1, weight=False, bias=False, eps=1e-30)
+    for number in np.linspace(0.1, 10, 50).astype(np.float32):
+        x, zeros = np.full((1, 1, 777), number), np.zeros(1, np.float32)
+        assert np.all(np.isfinite(case.compute((x, zeros, zeros), Run(Tile(level)))))
 
 
 @every_level

@@ -6,12 +6,13 @@ Registers, labels, loops, constants, unwind information and the text of the `.S`
 
 from gen.dsl.assembler import Assembler, Label
 from gen.dsl.errors import DslError, LevelError, RegisterBudgetError
-from gen.dsl.exponential import Exponential, NaturalExponential
+from gen.dsl.exponential import COEFFICIENTS, Exponential, NaturalExponential, polynomial
 from gen.dsl.kernel import Constant, Contract, Instruction, Kernel, Loop
 from gen.dsl.operands import Memory, Register, at
 from gen.dsl.vectors import Avx2, Avx512, VectorUnit, vector_unit
 
 __all__ = [
+    "COEFFICIENTS",
     "Assembler",
     "Avx2",
     "Avx512",
@@ -30,5 +31,6 @@ __all__ = [
     "RegisterBudgetError",
     "VectorUnit",
     "at",
+    "polynomial",
     "vector_unit",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -220,6 +220,20 @@ class Assembler:
         """A comment above the instructions that follow, most often the formula that they compute."""
         self._items.append("")
         self._items.extend(f"\t/* {line} */" for line in lines)
+
+    def interleave(self, blocks: Sequence[Callable[[], None]]) -> None:
+        """Blocks of equally many instructions, the first of each, then the second of each, and so on.
+
+        The processor holds only so many instructions that wait for others; those of one long chain leave it less to do
+        than those of several.
+        """
+        start = len(self._items)
+        streams = []
+        for block in blocks:
+            block()
+            streams.append(self._items[start:])
+            del self._items[start:]
+        self._items.extend(item for items in zip(*streams, strict=True) for item in items)
 
     # Constants
 

@@ -30,6 +30,13 @@ COEFFICIENTS = tuple(
 LEAST = -126.0
 
 
+def polynomial(v: VectorUnit, dst: Register, x: Register, coefficients: Sequence[float]) -> None:
+    """dst = the polynomial of x with these coefficients, highest power first, by Horner's rule"""
+    v.load_constant(dst, coefficients[0])
+    for coefficient in coefficients[1:]:
+        v.a.VFMADD213PS(dst, x, v.constant(coefficient))
+
+
 class Exponential:
     """2^x in place, for one vector after the other; holds what it works with until it is released."""
 
@@ -47,9 +54,7 @@ class Exponential:
         a.VCVTDQ2PS(power, exponent)
         a.VSUBPS(x, x, power)
         a.VPSLLD(exponent, exponent, 23)
-        v.load_constant(power, COEFFICIENTS[0])
-        for coefficient in COEFFICIENTS[1:]:
-            a.VFMADD213PS(power, x, v.constant(coefficient))
+        polynomial(v, power, x, COEFFICIENTS)
         v.add_integers_where(x, self._kept, power, exponent)
 
     def release(self) -> None:
@@ -58,10 +63,10 @@ class Exponential:
 
 
 class NaturalExponential:
-    """e^(factor x) for one vector after the other; holds what it works with until it is released.
+    """e^(factor x), with factor x / ln 2 = n + r, which is not rounded before n is taken off.
 
-    factor x / ln 2 = n + r is not rounded before n is taken off: r is made of x by two multiply-adds, with the factor
-    in two parts (Cody and Waite 1980), so that the error does not grow with n.
+    r is made of x by two multiply-adds, with the factor in two parts (Cody and Waite 1980), so that the error does not
+    grow with n.
     """
 
     def __init__(self, v: VectorUnit, factor: float) -> None:
@@ -69,35 +74,23 @@ class NaturalExponential:
         exact = factor / math.log(2)
         self._high = _single(exact)
         self._low = exact - self._high
-        self.exponent = v.a.vector("exponent", "n")
-        self.rest = v.a.vector("rest", "r")
 
-    def reduce(self, x: Register) -> None:
-        """exponent and rest = n, as integers, and r of factor x / ln 2 = n + r"""
+    def reduce(self, x: Register, n: Register, r: Register) -> None:
+        """n, as integers, and r of factor x / ln 2 = n + r"""
         v, a = self._v, self._v.a
-        v.multiply(self.rest, x, v.constant(self._high))
-        a.VCVTPS2DQ(self.exponent, self.rest)
-        a.VCVTDQ2PS(self.rest, self.exponent)
-        a.VFMSUB231PS(self.rest, x, v.constant(self._high))
-        v.fma(self.rest, x, v.constant(self._low))
+        v.multiply(r, x, v.constant(self._high))
+        a.VCVTPS2DQ(n, r)
+        a.VCVTDQ2PS(r, n)
+        a.VFMSUB231PS(r, x, v.constant(self._high))
+        v.fma(r, x, v.constant(self._low))
 
-    def polynomial(self, dst: Register, coefficients: Sequence[float] = COEFFICIENTS) -> None:
-        """dst = the polynomial of r, 2^r by default"""
-        self._v.load_constant(dst, coefficients[0])
-        for coefficient in coefficients[1:]:
-            self._v.a.VFMADD213PS(dst, self.rest, self._v.constant(coefficient))
-
-    def __call__(self, dst: Register, x: Register) -> None:
-        """dst = e^(factor x), where -126 <= factor x / ln 2 < 128; NaN where x is NaN"""
+    def __call__(self, x: Register, n: Register, r: Register) -> None:
+        """x = e^(factor x), where -126 <= factor x / ln 2 < 128; NaN where x is NaN; clobbers n and r"""
         a = self._v.a
-        self.reduce(x)
-        self.polynomial(dst)
-        a.VPSLLD(self.exponent, self.exponent, 23)
-        a.VPADDD(dst, dst, self.exponent)
-
-    def release(self) -> None:
-        """Gives the registers back."""
-        self._v.a.release(self.exponent, self.rest)
+        self.reduce(x, n, r)
+        polynomial(self._v, x, r, COEFFICIENTS)
+        a.VPSLLD(n, n, 23)
+        a.VPADDD(x, x, n)
 
 
 def _single(value: float) -> float:

@@ -1,7 +1,6 @@
 """Functions of the elements of a vector, in registers.
 
-Each is the same in runtime/portable/elementwise.c. Errors in units in the last place (ulp) of the result, measured
-against double precision over dense ranges, are in tests/test_elementwise_kernels.py.
+Each is the same in runtime/portable/elementwise.c. How far results may be from the exact ones is in tests/functions.py.
 """
 
 from __future__ import annotations
@@ -9,87 +8,97 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from gen.dsl import Exponential, Memory, NaturalExponential, Register, VectorUnit
+from gen.dsl import COEFFICIENTS, Memory, NaturalExponential, Register, VectorUnit, polynomial
 
 # e^x is infinite in single precision from 88.72 on, and denormal below -87.33.
 _MOST = 88.7
 _LEAST = -87.0
 
-# (2^r - 1) / r for |r| <= 1/2, of r^5 down to r^0: fitted as in exponential.py to the least relative error, 1.1e-8.
+# (2^r - 1) / r for |r| <= 1/2, of r^5 down to r^0: fitted as in gen/dsl/exponential.py to the least relative error,
+# 1.1e-8.
 _EXPM1_COEFFICIENTS = (1.54035111e-04, 1.33907355e-03, 9.61823750e-03, 5.55035743e-02, 2.40226498e-01, 6.93147188e-01)
 
-# erfc(a / sqrt(2)) e^(a^2 / 2) / 2 for 0 <= a <= 14 as a quotient of polynomials, highest power first: linear least
-# squares on numerator - quotient * denominator with Lawson's weights, relative error 5.5e-9. All coefficients are
-# positive, so that nothing cancels. Degrees 4 and 4: 1.4e-7.
-_TAIL_NUMERATOR = (0.00407773, 0.04037362, 0.18246535, 0.43725622, 0.5)
-_TAIL_DENOMINATOR = (0.01022122, 0.10120845, 0.46743827, 1.19930625, 1.6723974, 1.0)
-_TAIL_END = 14.0
+# erfc(-b / sqrt(2)) e^(b^2 / 2) / 2 for -14 <= b <= 0 as a quotient of polynomials, highest power first: linear least
+# squares on numerator - quotient * denominator with Lawson's weights, relative error 5.5e-9. All terms are positive, so
+# that nothing cancels. Degrees 4 and 4: 1.4e-7.
+_TAIL_NUMERATOR = (0.00407773, -0.04037362, 0.18246535, -0.43725622, 0.5)
+_TAIL_DENOMINATOR = (-0.01022122, 0.10120845, -0.46743827, 1.19930625, -1.6723974, 1.0)
+_TAIL_END = -13.2  # e^(-b^2 / 2) is denormal from -13.21 on
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Registers that a function may use beside that of its argument."""
+
+    vectors: tuple[Register, ...]
+    mask: Register | None
 
 
 class Function(ABC):
-    """A function; holds the registers that it works with. `parameters` are those of the kernel's argument."""
+    """A function; holds the constants that stay in registers. `parameters` are those of the kernel's argument."""
+
+    scratch = 0  # vectors that it needs beside its argument
+    masks = False  # whether it needs a mask
 
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         self.v = v
 
     @abstractmethod
-    def __call__(self, x: Register) -> None:
+    def __call__(self, x: Register, scratch: Scratch) -> None:
         """x = f(x)"""
 
     def held(self, value: float, name: str) -> Register:
         """A register that holds a number in every lane."""
-        register = self.v.a.vector(name, "constant")
+        register = self.v.a.vector(name, f"{value:.9g}")
         self.v.load_constant(register, value)
         return register
 
-    def polynomial(self, dst: Register, x: Register, coefficients: Sequence[float]) -> None:
-        """dst = the polynomial of x, by Horner's rule"""
-        self.v.load_constant(dst, coefficients[0])
-        for coefficient in coefficients[1:]:
-            self.v.a.VFMADD213PS(dst, x, self.v.constant(coefficient))
+    def clamp(self, dst: Register, least: Register, x: Register, most: Register) -> None:
+        """dst = min(max(x, least), most), x where it is NaN, as minimum and maximum pass their second operand then"""
+        self.v.maximum(dst, least, x)
+        self.v.minimum(dst, most, dst)
 
 
 class Nothing(Function):
     """f(x) = x"""
 
-    def __call__(self, x: Register) -> None:
+    def __call__(self, x: Register, scratch: Scratch) -> None:
         pass
 
 
 class Silu(Function):
-    """f(x) = x / (1 + e^(-factor u)), u = x here; 0 where the quotient's magnitude is below about 3e-37"""
+    """f(x) = x / (1 + e^(-factor u)), u = x here; 0 where it would be below about 3e-37 in magnitude"""
 
     factor = 1.0
+    scratch = 3
+    masks = True
 
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         super().__init__(v, parameters)
-        a = self.v.a
         self.least = self.held(-_MOST / self.factor, "least")
         self.most = self.held(-_LEAST / self.factor, "most")
-        self.exponential = NaturalExponential(self.v, -self.factor)
-        self.clamped = a.vector("clamped", "u within what its exponential can be taken of")
-        self.power = a.vector("power", "e^(-factor u)")
-        (self.kept,) = self.v.masks("kept", "lanes where u is not too small", 1)
+        self.exponential = NaturalExponential(v, -self.factor)
 
-    def argument(self, x: Register) -> Register:
-        """u, and whatever else is not yet in its place"""
+    def argument(self, x: Register, u: Register, spare: Register) -> Register:
+        """The register of u: that of x, or the one given"""
         return x
 
-    def numerator(self, x: Register) -> Register:
-        """What is divided"""
-        return x
+    def numerator(self, x: Register) -> None:
+        """x = what is divided"""
 
-    def __call__(self, x: Register) -> None:
-        v, u = self.v, self.argument(x)
-        v.not_less(self.kept, u, self.least)
-        # A NaN passes minimum and maximum where it is their second operand.
-        v.maximum(self.clamped, self.least, u)
-        v.minimum(self.clamped, self.most, self.clamped)
-        self.exponential(self.power, self.clamped)
-        v.add(self.power, self.power, v.constant(1.0))
-        v.divide(x, self.numerator(x), self.power)
-        v.keep(x, self.kept)
+    def __call__(self, x: Register, scratch: Scratch) -> None:
+        v, (power, n, r), kept = self.v, scratch.vectors, scratch.mask
+        assert kept is not None
+        u = self.argument(x, power, n)
+        v.not_less(kept, u, v.constant(-_MOST / self.factor))
+        self.clamp(power, self.least, u, self.most)
+        self.exponential(power, n, r)
+        v.add(power, power, v.constant(1.0))
+        self.numerator(x)
+        v.divide(x, x, power)
+        v.keep(x, kept)
 
 
 class GeluQuick(Silu):
@@ -99,65 +108,54 @@ class GeluQuick(Silu):
 
 
 class Gelu(Silu):
-    """f(x) = x / (1 + e^-u), u = 2 sqrt(2 / pi) (x + 0.044715 x^3) = 2 x (c + 0.044715 c x^2): (1 + tanh(u / 2)) / 2"""
+    """f(x) = x / (1 + e^-u), u = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is x (1 + tanh(u / 2)) / 2"""
 
-    def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
-        super().__init__(v, parameters)
-        self.u = self.v.a.vector("u", "as in the formula")
-
-    def argument(self, x: Register) -> Register:
+    def argument(self, x: Register, u: Register, spare: Register) -> Register:
         v, c = self.v, 2 * math.sqrt(2 / math.pi)
-        v.multiply(self.u, x, x)
-        v.multiply(self.u, self.u, v.constant(0.044715 * c))
-        v.add(self.u, self.u, v.constant(c))
-        v.multiply(self.u, self.u, x)
-        return self.u
+        v.multiply(spare, x, x)
+        polynomial(v, u, spare, (0.044715 * c, c))
+        v.multiply(u, u, x)
+        return u
 
 
 class Sigmoid(Silu):
     """f(x) = 1 / (1 + e^-x)"""
 
-    def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
-        super().__init__(v, parameters)
-        self.one = self.held(1.0, "one")
-
-    def numerator(self, x: Register) -> Register:
-        return self.one
+    def numerator(self, x: Register) -> None:
+        self.v.load_constant(x, 1.0)
 
 
 class GeluErf(Function):
-    """f(x) = max(x, 0) - a q(a), a = |x|, q(a) = erfc(a / sqrt(2)) / 2 = e^(-a^2 / 2) numerator(a) / denominator(a)
+    """f(x) = max(x, 0) + b q(b), b = -|x|, q(b) = erfc(-b / sqrt(2)) / 2 = e^(-b^2 / 2) numerator(b) / denominator(b)
 
-    For positive x nothing cancels: a q(a) is less than x / 2.
+    For positive x nothing cancels: b q(b) is less than x / 2. It is 0 where x is less than -13.2.
     """
+
+    scratch = 4
+    masks = True
 
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         super().__init__(v, parameters)
-        a = self.v.a
-        self.sign = self.held(-0.0, "sign")
-        self.zero = a.vector("zero", "constant")
-        self.v.zero(self.zero)
-        self.magnitude = a.vector("a", "|x|, no more than the end")
-        self.power = a.vector("power", "e^(-a^2 / 2), then a q(a)")
-        self.polynomials = a.vectors("p", "numerator and denominator", 2)
-        self.exponential = Exponential(self.v)
+        self.exponential = NaturalExponential(v, -0.5)
 
-    def __call__(self, x: Register) -> None:
-        v, (numerator, denominator) = self.v, self.polynomials
-        v.a.VANDNPS(self.magnitude, self.sign, x)
-        v.minimum(
-            self.magnitude, self.magnitude, v.constant(_TAIL_END)
-        )  # a NaN becomes the end, but max(x, 0) keeps it
-        v.multiply(self.power, self.magnitude, self.magnitude)
-        v.multiply(self.power, self.power, v.constant(-0.5 / math.log(2)))
-        self.exponential(self.power)
-        self.polynomial(numerator, self.magnitude, _TAIL_NUMERATOR)
-        self.polynomial(denominator, self.magnitude, _TAIL_DENOMINATOR)
-        v.multiply(self.power, self.power, self.magnitude)
-        v.multiply(numerator, numerator, self.power)
-        v.divide(numerator, numerator, denominator)
-        v.maximum(x, self.zero, x)
-        v.a.VSUBPS(x, x, numerator)
+    def __call__(self, x: Register, scratch: Scratch) -> None:
+        v, (b, power, n, r), kept = self.v, scratch.vectors, scratch.mask
+        assert kept is not None
+        v.load_constant(b, -0.0)
+        v.a.VORPS(b, b, x)
+        v.not_less(kept, b, v.constant(_TAIL_END))
+        v.maximum(b, b, v.constant(_TAIL_END))  # of a NaN the end, but max(x, 0) keeps it
+        v.multiply(power, b, b)
+        self.exponential(power, n, r)
+        v.multiply(power, power, b)
+        polynomial(v, n, b, _TAIL_NUMERATOR)
+        polynomial(v, r, b, _TAIL_DENOMINATOR)
+        v.multiply(power, power, n)
+        v.divide(power, power, r)
+        v.keep(power, kept)
+        v.zero(n)
+        v.maximum(x, n, x)
+        v.add(x, x, power)
 
 
 class Tanh(Function):
@@ -166,53 +164,51 @@ class Tanh(Function):
     |x| is cut off at 9.2: from 9.02 on the result is 1.
     """
 
+    scratch = 3
+
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         super().__init__(v, parameters)
         self.least, self.most = self.held(-9.2, "least"), self.held(9.2, "most")
-        self.exponential = NaturalExponential(self.v, 2.0)
-        self.m = self.v.a.vector("m", "2^r - 1, then m")
-        self.power = self.v.a.vector("power", "2^n")
+        self.exponential = NaturalExponential(v, 2.0)
 
-    def __call__(self, x: Register) -> None:
-        v, a, exponential = self.v, self.v.a, self.exponential
-        v.maximum(x, self.least, x)
-        v.minimum(x, self.most, x)
-        exponential.reduce(x)
-        exponential.polynomial(self.m, _EXPM1_COEFFICIENTS)
-        v.multiply(self.m, self.m, exponential.rest)
-        a.VPSLLD(exponential.exponent, exponential.exponent, 23)
-        v.load_constant(self.power, 1.0)
-        a.VPADDD(self.power, self.power, exponential.exponent)
-        v.add(x, self.power, v.constant(-1.0))
-        a.VFMADD213PS(self.m, self.power, x)
-        v.add(x, self.m, v.constant(2.0))
-        v.divide(x, self.m, x)
+    def __call__(self, x: Register, scratch: Scratch) -> None:
+        v, a, (m, n, r) = self.v, self.v.a, scratch.vectors
+        self.clamp(x, self.least, x, self.most)
+        self.exponential.reduce(x, n, r)
+        polynomial(v, m, r, _EXPM1_COEFFICIENTS)
+        v.multiply(m, m, r)
+        a.VPSLLD(n, n, 23)
+        v.load_constant(r, 1.0)
+        a.VPADDD(n, n, r)
+        a.VSUBPS(r, n, r)
+        a.VFMADD213PS(m, n, r)
+        v.add(x, m, v.constant(2.0))
+        v.divide(x, m, x)
 
 
 class Exp(Function):
     """f(x) = 2^(n - h) (2^h 2^r), h = n / 2: two factors, so that the result may be infinite, denormal or 0"""
 
+    scratch = 3
+
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         super().__init__(v, parameters)
         self.least, self.most = self.held(-104.0, "least"), self.held(89.0, "most")
-        self.exponential = NaturalExponential(self.v, 1.0)
-        self.power = self.v.a.vector("power", "2^(n - h)")
-        self.half = self.v.a.vector("half", "h")
+        self.exponential = NaturalExponential(v, 1.0)
 
-    def __call__(self, x: Register) -> None:
-        v, a, exponential = self.v, self.v.a, self.exponential
-        v.maximum(x, self.least, x)
-        v.minimum(x, self.most, x)
-        exponential.reduce(x)
-        exponential.polynomial(x)
-        a.VPSRAD(self.half, exponential.exponent, 1)
-        a.VPSUBD(exponential.exponent, exponential.exponent, self.half)
-        for n in (self.half, exponential.exponent):
-            a.VPSLLD(n, n, 23)
-        a.VPADDD(x, x, self.half)
-        v.load_constant(self.power, 1.0)
-        a.VPADDD(self.power, self.power, exponential.exponent)
-        v.multiply(x, x, self.power)
+    def __call__(self, x: Register, scratch: Scratch) -> None:
+        v, a, (half, n, r) = self.v, self.v.a, scratch.vectors
+        self.clamp(x, self.least, x, self.most)
+        self.exponential.reduce(x, n, r)
+        polynomial(v, x, r, COEFFICIENTS)
+        a.VPSRAD(half, n, 1)
+        a.VPSUBD(n, n, half)
+        a.VPSLLD(half, half, 23)
+        a.VPSLLD(n, n, 23)
+        a.VPADDD(x, x, half)
+        v.load_constant(r, 1.0)
+        a.VPADDD(n, n, r)
+        v.multiply(x, x, n)
 
 
 class Relu(Function):
@@ -220,26 +216,28 @@ class Relu(Function):
 
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         super().__init__(v, parameters)
-        self.zero = self.v.a.vector("zero", "constant")
-        self.v.zero(self.zero)
+        self.zero = v.a.vector("zero", "0")
+        v.zero(self.zero)
 
-    def __call__(self, x: Register) -> None:
+    def __call__(self, x: Register, scratch: Scratch) -> None:
         self.v.maximum(x, self.zero, x)
 
 
 class Leaky(Relu):
     """f(x) = max(x, 0) + slope min(x, 0)"""
 
+    scratch = 1
+
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         super().__init__(v, parameters)
-        self.slope = self.v.a.vector("slope", "parameter 0")
-        self.v.broadcast(self.slope, parameters[0])
-        self.negative = self.v.a.vector("negative", "min(x, 0)")
+        self.slope = v.a.vector("slope", "parameter 0")
+        v.broadcast(self.slope, parameters[0])
 
-    def __call__(self, x: Register) -> None:
-        self.v.minimum(self.negative, self.zero, x)
-        super().__call__(x)
-        self.v.fma(x, self.slope, self.negative)
+    def __call__(self, x: Register, scratch: Scratch) -> None:
+        (negative,) = scratch.vectors
+        self.v.minimum(negative, self.zero, x)
+        super().__call__(x, scratch)
+        self.v.fma(x, self.slope, negative)
 
 
 class Clamp(Function):
@@ -247,13 +245,12 @@ class Clamp(Function):
 
     def __init__(self, v: VectorUnit, parameters: Sequence[Memory]) -> None:
         super().__init__(v, parameters)
-        self.limits = self.v.a.vectors("limits", "parameters", 2)
+        self.limits = v.a.vectors("limits", "parameters", 2)
         for limit, parameter in zip(self.limits, parameters, strict=True):
-            self.v.broadcast(limit, parameter)
+            v.broadcast(limit, parameter)
 
-    def __call__(self, x: Register) -> None:
-        self.v.maximum(x, self.limits[0], x)
-        self.v.minimum(x, self.limits[1], x)
+    def __call__(self, x: Register, scratch: Scratch) -> None:
+        self.clamp(x, self.limits[0], x, self.limits[1])
 
 
 # By the name that the kernel bears: the function, and its formula for the banner.

@@ -6,17 +6,18 @@ Which of the optional operands there are is asked once; each combination has loo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from gen.contract import MAP_KERNEL, MAP_RUN
 from gen.dsl import Assembler, Contract, Kernel, Label, Memory, Register, at, vector_unit
-from gen.elementwise.functions import FUNCTIONS
+from gen.elementwise.functions import FUNCTIONS, Scratch
 from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
 
 OPTIONS = {
-    "vectors": 2,  # of a pass of the loop
+    "vectors": 0,  # of a pass of the loop, in turn; 0: as many as registers allow, 2 with AVX2 and 4 with AVX-512
     "align": 32,  # of the loop, bytes
 }
 
@@ -45,7 +46,7 @@ class _Map:
         self.spec = spec
         self.a = a = Assembler(spec, level, MAP_KERNEL)
         self.v = vector_unit(a)
-        self.vectors = spec.option("vectors", OPTIONS["vectors"])
+        self.vectors = spec.option("vectors", OPTIONS["vectors"]) or level.vector_registers // 8
         self.align = spec.option("align", OPTIONS["align"])
         function, self.formula = FUNCTIONS[spec.operation.removeprefix(_PREFIX)]
         run = a.argument("run")
@@ -56,16 +57,24 @@ class _Map:
             for name in ("x", "y", *_OPERANDS)
         }
         self.index = a.general("index", "the place in all of them, in elements before their ends")
-        self.left, self.scratch = a.generals("left", "elements that are left, for the mask", 2)
+        self.left, self.spare = a.generals("left", "elements that are left, for the mask", 2)
         self.scale, self.shift = a.vector("scale", "scale"), a.vector("shift", "shift")
-        self.operand, self.other = a.vectors("operand", "a vector of an optional operand", 2)
-        self.t = a.vectors("t", "as in the formula", self.vectors)
         for name, register in self.ends.items():
             a.MOV(register, at(run, MAP_RUN.offset(name)))
         a.MOV(self.index, at(run, MAP_RUN.offset("n")))
         self.v.broadcast(self.scale, at(run, MAP_RUN.offset("scale")))
         self.v.broadcast(self.shift, at(run, MAP_RUN.offset("shift")))
         self.function = function(self.v, [at(run, MAP_RUN.offset("parameter") + 4 * i) for i in range(2)])
+        self.t = a.vectors("t", "as in the formula", self.vectors)
+        self.scratch = [self.scratch_of_a_vector() for _ in range(self.vectors)]
+
+    def scratch_of_a_vector(self) -> Scratch:
+        """What its function asks for; two vectors at least, for the optional operands."""
+        vectors = self.a.vectors(
+            "scratch", "a vector's own: operands, and what its function needs", max(2, self.function.scratch)
+        )
+        masks = self.v.masks("kept", "of a vector's function", 1) if self.function.masks else (None,)
+        return Scratch(vectors, masks[0])
 
     def place(self, name: str, displacement: int) -> Memory:
         """A vector of x, y or an operand, so many bytes after the index."""
@@ -78,25 +87,26 @@ class _Map:
         else:
             self.v.load_masked(dst, mask, self.place(name, displacement))
 
-    def step(self, operands: _Operands, t: Register, displacement: int = 0, mask: Register | None = None) -> None:
-        """One vector, so many bytes after the index."""
-        a, v = self.a, self.v
+    def step(self, operands: _Operands, vector: int = 0, displacement: int = 0, mask: Register | None = None) -> None:
+        """A vector, so many bytes after the index."""
+        a, v, t, scratch = self.a, self.v, self.t[vector], self.scratch[vector]
+        operand, other = scratch.vectors[:2]
         self.load(t, "x", displacement, mask)
         a.VFMADD213PS(t, self.scale, self.shift)
         if operands.weight:
-            self.load(self.operand, "weight", displacement, mask)
+            self.load(operand, "weight", displacement, mask)
         if operands.addend:
-            self.load(self.other, "addend", displacement, mask)
+            self.load(other, "addend", displacement, mask)
         if operands.weight and operands.addend:
-            a.VFMADD213PS(t, self.operand, self.other)
+            a.VFMADD213PS(t, operand, other)
         elif operands.weight:
-            v.multiply(t, t, self.operand)
+            v.multiply(t, t, operand)
         elif operands.addend:
-            v.add(t, t, self.other)
-        self.function(t)
+            v.add(t, t, other)
+        self.function(t, Scratch(scratch.vectors[: self.function.scratch], scratch.mask))
         if operands.factor:
-            self.load(self.operand, "factor", displacement, mask)
-            v.multiply(t, t, self.operand)
+            self.load(operand, "factor", displacement, mask)
+            v.multiply(t, t, operand)
         if mask is None:
             v.store(self.place("y", displacement), t)
         else:
@@ -111,8 +121,8 @@ class _Map:
         a.ADD(self.index, elements)
         a.JG(rest)
         with a.repeat(f"{operands.name}_pass", "JLE", self.align):
-            for vector, t in enumerate(self.t):
-                self.step(operands, t, self.v.bytes * (vector - self.vectors))
+            places = [self.v.bytes * (vector - self.vectors) for vector in range(self.vectors)]
+            a.interleave([partial(self.step, operands, *vector) for vector in enumerate(places)])
             a.ADD(self.index, elements)
         a.comment(f"the elements that are left, up to {self.v.lanes} at a time")
         a.place(rest)
@@ -121,8 +131,8 @@ class _Map:
         with a.repeat(f"{operands.name}_part", "JL", 1):
             a.MOV(self.left, self.index)
             a.NEG(self.left)
-            mask = self.v.tail_mask("mask", self.left, self.scratch)
-            self.step(operands, self.t[0], mask=mask)
+            mask = self.v.tail_mask("mask", self.left, self.spare)
+            self.step(operands, mask=mask)
             a.release(mask)
             a.ADD(self.index, self.v.lanes)
         a.JMP(done)

@@ -34,6 +34,7 @@ INLINE float logistic(float numerator, float u, float factor, float high, float 
 
 #define LOG2_E 0x1.715476p0f, 0x1.4ae0cp-26f         /* 1 / ln 2 */
 #define LOG2_E_TWICE 0x1.715476p1f, 0x1.4ae0cp-25f   /* 2 / ln 2 */
+#define LOG2_E_HALF -0x1.715476p-1f, -0x1.4ae0cp-27f /* -1 / (2 ln 2) */
 #define LOG2_E_QUICK 0x1.3a4cbep1f, -0x1.c08ecap-26f /* 1.702 / ln 2 */
 
 INLINE float f_none(float x, const float *p)
@@ -70,20 +71,18 @@ INLINE float f_sigmoid(float x, const float *p)
 INLINE float f_gelu_erf(float x, const float *p)
 {
     (void)p;
-    float a = __builtin_fabsf(x);
-    a = a < 14 ? a : 14;
-    float numerator = 0.00407773f * a + 0.04037362f;
-    numerator = numerator * a + 0.18246535f;
-    numerator = numerator * a + 0.43725622f;
-    numerator = numerator * a + 0.5f;
-    float denominator = 0.01022122f * a + 0.10120845f;
-    denominator = denominator * a + 0.46743827f;
-    denominator = denominator * a + 1.19930625f;
-    denominator = denominator * a + 1.6723974f;
-    denominator = denominator * a + 1;
-    float power = sdgen_exp2(a * a * -0.721347520444482f);
-    float tail = a * power * numerator / denominator;
-    return at_least(0, x) - tail;
+    float b = -__builtin_fabsf(x), inside = b < -13.2f ? -13.2f : b;
+    float numerator = 0.00407773f * inside - 0.04037362f;
+    numerator = numerator * inside + 0.18246535f;
+    numerator = numerator * inside - 0.43725622f;
+    numerator = numerator * inside + 0.5f;
+    float denominator = -0.01022122f * inside + 0.10120845f;
+    denominator = denominator * inside - 0.46743827f;
+    denominator = denominator * inside + 1.19930625f;
+    denominator = denominator * inside - 1.6723974f;
+    denominator = denominator * inside + 1;
+    float tail = exponential(inside * inside, LOG2_E_HALF) * inside * numerator / denominator;
+    return at_least(0, x) + (b < -13.2f ? 0 : tail);
 }
 
 INLINE float f_tanh(float x, const float *p)

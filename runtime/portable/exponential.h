@@ -14,8 +14,8 @@
 #define SDGEN_EXPONENTIAL_C0 0x1p0f
 #define SDGEN_EXPONENTIAL_LEAST -126.0f
 
-/* 1.5 * 2^23: a sum with it is rounded to an integer, which it holds in its lowest bits. */
-#define SDGEN_EXPONENTIAL_ROUND 0x1.8p23f
+/* A sum with 1.5 * 2^23 is rounded to an integer, which it holds in its lowest bits. */
+static const float sdgen_exponential_magic = 0x1.8p23f;
 
 static inline uint32_t sdgen_exponential_bits(float value)
 {
@@ -51,17 +51,17 @@ static inline float sdgen_exp2_scale(float power, uint32_t n)
 /* r of n + r = (high + low) x, by two multiply-adds, so that its error does not grow with n; *n has n in its lowest 9 bits. */
 static inline float sdgen_exp2_reduce(float x, float high, float low, uint32_t *n)
 {
-    float shifted = x * high + SDGEN_EXPONENTIAL_ROUND;
+    float shifted = x * high + sdgen_exponential_magic;
     *n = sdgen_exponential_bits(shifted);
-    return x * low + (x * high - (shifted - SDGEN_EXPONENTIAL_ROUND));
+    return x * low + (x * high - (shifted - sdgen_exponential_magic));
 }
 
 /* 2^x, 0 where x < -126, infinite from 128 on, NaN where x is NaN. Within two units in the last place where the file is compiled with
  * -ffp-contract=fast for a processor that has fused multiply-adds. */
 static inline float sdgen_exp2(float x)
 {
-    float shifted = x + SDGEN_EXPONENTIAL_ROUND;
-    float r = x - (shifted - SDGEN_EXPONENTIAL_ROUND);
+    float shifted = x + sdgen_exponential_magic;
+    float r = x - (shifted - sdgen_exponential_magic);
     uint32_t bits = sdgen_exponential_bits(sdgen_exp2_scale(sdgen_exp2_fraction(r), sdgen_exponential_bits(shifted)));
     /* By masks, because GCC 12 makes branches of choices between numbers. */
     uint32_t below = -(uint32_t)(x < SDGEN_EXPONENTIAL_LEAST), inside = -(uint32_t)(x < 128), nan = -(uint32_t)(x != x);

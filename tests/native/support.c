@@ -59,9 +59,9 @@ size_t sdgen_test_sizeof(const char *name)
     } SIZES[] = {
 #define SIZE(name) {#name, sizeof(struct name)}
         SIZE(sdgen_processor), SIZE(sdgen_cpuid),    SIZE(sdgen_config),  SIZE(sdgen_kernel_row),
-        SIZE(sdgen_blocking),  SIZE(sdgen_matmul),   SIZE(sdgen_conv2d),  SIZE(sdgen_plan),
-        SIZE(sdgen_epilogue),  SIZE(sdgen_patches),  SIZE(sdgen_scores),  SIZE(sdgen_unpack),
-        SIZE(sdgen_test_report),
+        SIZE(sdgen_blocking),  SIZE(sdgen_matmul),   SIZE(sdgen_conv2d),  SIZE(sdgen_attention),
+        SIZE(sdgen_plan),      SIZE(sdgen_epilogue), SIZE(sdgen_patches), SIZE(sdgen_scores),
+        SIZE(sdgen_unpack),    SIZE(sdgen_test_report),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0]; i++)

@@ -28,6 +28,7 @@ enum {
     LEAST_PANEL_ROWS = 96, /* queries taken at a time, at least: K and V are packed for each time */
     MOST_PANEL_ROWS = 512,
     LEAST_ITEMS = 32,   /* where there are fewer panels, keys are split to make so many items */
+    MOST_PARTS_BYTES = 3 << 19, /* of all that they come to: then fewer */
     LINE = 64,
 };
 
@@ -64,6 +65,13 @@ static int64_t width_of(const struct sdgen_plan *plan, const struct sdgen_attent
     return best;
 }
 
+/* The state of a panel of queries: shift and sum of the powers, and the output so far; later also what a part of the keys came
+ * to. */
+static int64_t part_floats(const struct cut *cut, const struct sdgen_attention *op)
+{
+    return (op->value_depth + 2) * cut->width;
+}
+
 static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_attention *op)
 {
     const struct sdgen_processor *processor = sdgen_processor();
@@ -90,7 +98,8 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_atten
     cut.value_panels = sdgen_ceil_div(op->value_depth, VALUES);
 
     int64_t panels = cut.panels * op->heads * op->batch;
-    cut.splits = sdgen_min(cut.blocks, sdgen_ceil_div(LEAST_ITEMS, panels));
+    int64_t most = sdgen_max(MOST_PARTS_BYTES / (panels * part_floats(&cut, op) * number), 1);
+    cut.splits = sdgen_min(sdgen_min(cut.blocks, sdgen_ceil_div(LEAST_ITEMS, panels)), most);
     cut.items = panels * cut.splits;
     return cut;
 }
@@ -98,13 +107,6 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_atten
 static size_t line_up(int64_t floats)
 {
     return ((size_t)floats * sizeof(float) + LINE - 1) / LINE * LINE;
-}
-
-/* The state of panels of queries: the packed queries, shift and sum of the powers, and the output so far; later also what a part of
- * the keys came to. */
-static int64_t part_floats(const struct cut *cut, const struct sdgen_attention *op)
-{
-    return (op->value_depth + 2) * cut->width;
 }
 
 /* A thread's own memory. */
@@ -185,7 +187,8 @@ const char *sdgen_attention_check(const struct sdgen_attention *op)
     if (op->mask && (op->mask_heads <= 0 || op->mask_batch <= 0))
         return "an extent of the mask is not positive";
     int64_t row = op->value_depth * (int64_t)sizeof(float);
-    if ((op->queries > 1 && op->c_stride < row) || (op->heads > 1 && op->c_head_stride < row))
+    if ((op->queries > 1 && op->c_stride < row) || (op->heads > 1 && op->c_head_stride < row) ||
+        (op->batch > 1 && op->c_batch_stride < row))
         return "rows of c overlap";
     return NULL;
 }
@@ -270,6 +273,30 @@ static struct block block_of(int64_t begin, int64_t end)
     block.rows = sdgen_ceil_div(block.keys, block.tiles);
     block.full = block.tiles - (block.rows * block.tiles - block.keys);
     return block;
+}
+
+static int64_t tile_key(const struct block *block, int64_t tile)
+{
+    return block->begin + tile * (block->rows - 1) + sdgen_min(tile, block->full);
+}
+
+/* The tiles of a block with keys in [from, to), at least one. The kernel sums the powers of a tile before it adds them: tiles stay
+ * what they are whatever is left out, and so do the sums. */
+static struct block tiles_within(const struct block *block, int64_t from, int64_t to)
+{
+    int64_t first = 0, last = block->tiles;
+    while (tile_key(block, first + 1) <= from)
+        first++;
+    while (tile_key(block, last - 1) >= to)
+        last--;
+    struct block part = {.begin = tile_key(block, first), .tiles = last - first, .rows = block->rows};
+    part.keys = tile_key(block, last) - part.begin;
+    part.full = sdgen_min(block->full - first, part.tiles);
+    if (part.full <= 0) {
+        part.rows--;
+        part.full = part.tiles;
+    }
+    return part;
 }
 
 static void pack_block(const struct job *job, const struct block *block)
@@ -416,29 +443,85 @@ static void score_block(const struct job *job, const struct block *block, int64_
     }
 }
 
-/* New shifts where the block's scores ask for them; whether there are any. What was summed is made to fit. */
+/* Whether a query's shift has to move, to a block's largest score, which is so much above it. */
+static bool asks_for_shift(float sum, float above)
+{
+    return above > LIMIT || (sum == 0 && above < -LIMIT && above > -INFINITY);
+}
+
+/* Moves a query's shift. What was summed is made to fit. */
+static void move_shift(const struct job *job, int64_t panel, int64_t lane, float to)
+{
+    const int64_t width = job->cut->width;
+    float *shift = shift_of(job, panel) + lane, *sum = shift + width, *output = sum + width;
+    if (*sum != 0) {
+        float factor = exp2f(*shift - to);
+        *sum *= factor;
+        for (int64_t p = 0; p < job->op->value_depth; p++)
+            output[p * width] *= factor;
+    }
+    *shift = to;
+}
+
+/* New shifts where the block's scores ask for them; whether there are any. */
 static bool move_shifts(const struct job *job, int64_t panel)
 {
     const int64_t width = job->cut->width;
-    float *shift = shift_of(job, panel), *sum = shift + width, *output = sum + width;
+    const float *shift = shift_of(job, panel), *sum = shift + width;
     bool moved = false;
     for (int64_t lane = 0; lane < width; lane++) {
-        float above = job->own.maximum[lane];
-        if (!(above > LIMIT || (sum[lane] == 0 && above < -LIMIT && above > -INFINITY)))
-            continue;
-        float moved_to = shift[lane] + above;
-        if (moved_to == shift[lane] || moved_to == INFINITY)
+        float above = job->own.maximum[lane], to = shift[lane] + above;
+        if (!asks_for_shift(sum[lane], above) || to == shift[lane] || to == INFINITY)
             continue; /* an infinite score makes NaNs, as it should */
-        if (sum[lane] != 0) {
-            float factor = exp2f(shift[lane] - moved_to);
-            sum[lane] *= factor;
-            for (int64_t p = 0; p < job->op->value_depth; p++)
-                output[p * width + lane] *= factor;
-        }
-        shift[lane] = moved_to;
+        move_shift(job, panel, lane, to);
         moved = true;
     }
     return moved;
+}
+
+/* P and its sum for one query, slowly, of scores that are rounded before the shift is taken off, and without those of masked keys
+ * whatever they are. */
+static void score_lane(const struct job *job, const struct block *block, int64_t panel, int64_t lane, bool biased)
+{
+    const struct sdgen_attention *op = job->op;
+    const int64_t width = job->cut->width;
+    const float *k = job->own.k, *q = job->own.q + panel * op->depth * width + lane;
+    const float *bias = biased ? job->own.bias + lane : NULL;
+    float *p = job->own.p + lane, top = -INFINITY;
+    for (int64_t tile = 0, key = 0; tile < block->tiles; tile++) {
+        int64_t rows = tile < block->full ? block->rows : block->rows - 1;
+        for (int64_t i = 0; i < rows; i++, key++) {
+            double s = 0;
+            for (int64_t c = 0; c < op->depth; c++)
+                s += (double)k[c * rows + i] * (double)q[c * width];
+            s *= (double)op->scale;
+            if (op->softcap != 0)
+                s = (double)op->softcap * tanh(s / (double)op->softcap);
+            if (bias)
+                s = bias[key * width] == -INFINITY ? -INFINITY : s + (double)job->slope * (double)bias[key * width];
+            p[key * width] = (float)(s * LOG2_E);
+            top = fmaxf(top, p[key * width]);
+        }
+        k += op->depth * rows;
+    }
+    const float *shift = shift_of(job, panel) + lane;
+    if (asks_for_shift(shift[width], top - *shift) && top != INFINITY)
+        move_shift(job, panel, lane, top);
+    job->own.sum[lane] = 0;
+    for (int64_t key = 0; key < block->keys; key++) {
+        p[key * width] = exp2f(p[key * width] - *shift);
+        job->own.sum[lane] += p[key * width];
+    }
+}
+
+/* Makes good what the kernel does not: scores so large that they, less a shift of as few digits, are still far from zero, and scores
+ * of masked keys that are no finite numbers. A sum that is none already stays so. */
+static void score_lanes(const struct job *job, const struct block *block, int64_t panel, bool biased)
+{
+    const float *sum = shift_of(job, panel) + job->cut->width;
+    for (int64_t lane = 0; lane < job->cut->width; lane++)
+        if (sum[lane] < INFINITY && (asks_for_shift(sum[lane], job->own.maximum[lane]) || !(job->own.sum[lane] < INFINITY)))
+            score_lane(job, block, panel, lane, biased);
 }
 
 static void run_panel(const struct job *job, const struct block *block, int64_t panel, bool first)
@@ -456,6 +539,7 @@ static void run_panel(const struct job *job, const struct block *block, int64_t 
     score_block(job, block, panel, biased);
     if (move_shifts(job, panel))
         score_block(job, block, panel, biased);
+    score_lanes(job, block, panel, biased);
     for (int64_t lane = 0; lane < width; lane++)
         sum[lane] += own->sum[lane];
 
@@ -482,10 +566,11 @@ static void run_job(const struct job *job, int64_t begin, int64_t end)
     bool first = true;
     for (int64_t b = begin; b < end; b++) {
         int64_t from = b * job->op->keys / cut->blocks, to = (b + 1) * job->op->keys / cut->blocks;
+        const struct block all = block_of(from, to);
         narrow_job(job, &from, &to);
         if (from >= to)
             continue;
-        struct block block = block_of(from, to);
+        const struct block block = tiles_within(&all, from, to);
         pack_block(job, &block);
         for (int64_t panel = 0; panel < job->panels; panel++) {
             int64_t some = from, last = to;

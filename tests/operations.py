@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests import sdgen_native as native
-from tests.exact import UNIT, chain_bound, error_measure
+from tests.exact import TINY, UNIT, chain_bound, error_measure
 from tests.guarded import Flush, Guards, guards
 from tests.sdgen_native import Level, Type
 
@@ -27,6 +27,12 @@ CONV2D_ERROR = 2.1e-7
 # The same for any single chain. Its partial sums grow as the square root of their number p, so that its error has a
 # standard deviation near UNIT sqrt(sum of p / 3) where the magnitudes add up to 0.64 k: 0.65 UNIT at any length.
 CHANCE_ERROR = 10 * UNIT
+
+# The same for attention, in units of the mean of v's magnitudes: a score is of a magnitude up to 6, rounded a few
+# times, and its error is a relative one of the key's weight.
+ATTENTION_ERROR = 1e-6
+
+LOG2_E = math.log2(math.e)
 
 # Small blocks, so that small operations have all their edges; kc differs from blocks that the runtime would choose.
 SMALL_BLOCKS = native.Blocking(24, 18, 48, 24 * 18 * 4)
@@ -294,3 +300,242 @@ class Conv2d:
         """Random data, computed and compared with float64."""
         data = self.data(rng)
         self.judge(data, self.compute(data, run)).verify(f"{self} {run}", most)
+
+
+def attention_tiles() -> list[Tile]:
+    """Those of the levels that run here, and each width of panels that a level has several of."""
+    tiles = [Tile(level) for level in native.native_levels()]
+    for level in native.native_levels():
+        scores = [kernel for kernel in native.kernels() if kernel.operation == "scores" and kernel.level == level]
+        widths = sorted({kernel.columns for kernel in scores})
+        tiles += [Tile(level, columns) for columns in widths if len(widths) > 1]
+    return tiles
+
+
+@dataclass
+class AttentionData:
+    """Elements of the operation's types: q [batch][head][query][p], k and v [batch][head][key][p], and the mask
+    [batch][head][query][key]."""
+
+    q: Array
+    k: NDArray[Any]
+    v: NDArray[Any]
+    mask: NDArray[Any] | None = None
+    sinks: Array | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the rows of an array [batch][head][token][element] lie; gaps are in elements."""
+
+    heads_inside: bool = False  # within a token, as a linear layer writes them
+    gap: int = 0  # behind each row
+    outer_gap: int = 0  # behind each head, or each token where heads are inside
+    backward: bool = False  # the last token first
+
+    def strides(self, shape: tuple[int, ...], itemsize: int) -> tuple[int, int, int, int]:
+        _, heads, tokens, elements = shape
+        row = elements + self.gap
+        if self.heads_inside:
+            head, token = row, heads * row + self.outer_gap
+            batch = tokens * token
+        else:
+            head, token = tokens * row + self.outer_gap, row
+            batch = heads * head
+        return batch * itemsize, head * itemsize, (-token if self.backward else token) * itemsize, itemsize
+
+
+TIGHT = Layout()
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Masks are data: what an operation has of it shows in AttentionData."""
+
+    queries: int
+    keys: int
+    depth: int
+    value_depth: int = 0  # 0: as the depth
+    heads: int = 1
+    batch: int = 1
+    k_type: Type = Type.F32
+    v_type: Type = Type.F32
+    k_repeat: tuple[int, int] = (1, 1)  # heads, batches
+    v_repeat: tuple[int, int] = (1, 1)
+    mask_type: Type = Type.F16
+    q_layout: Layout = TIGHT
+    k_layout: Layout = TIGHT
+    v_layout: Layout = TIGHT
+    c_layout: Layout = TIGHT
+    mask_layout: Layout = TIGHT
+    scale: float = 0  # 0: that of unit variance
+    max_bias: float = 0
+    softcap: float = 0
+
+    def __str__(self) -> str:
+        """What is not as it is by default."""
+        told = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default)
+        return f"Attention({', '.join(f'{name}={value}' for name, value in told)})"
+
+    @property
+    def values(self) -> int:
+        return self.value_depth or self.depth
+
+    @property
+    def factor(self) -> np.float32:
+        return np.float32(self.scale or self.depth**-0.5)
+
+    def data(
+        self, rng: np.random.Generator, mask: NDArray[Any] | None = None, sinks: Array | None = None
+    ) -> AttentionData:
+        """q, k and v of zero mean and unit variance; the mask's numbers, which are made elements of its type."""
+        k_heads, k_batch = (-(-n // r) for n, r in zip((self.heads, self.batch), self.k_repeat, strict=True))
+        v_heads, v_batch = (-(-n // r) for n, r in zip((self.heads, self.batch), self.v_repeat, strict=True))
+        return AttentionData(
+            rng.standard_normal((self.batch, self.heads, self.queries, self.depth), np.float32),
+            stored(rng.standard_normal((k_batch, k_heads, self.keys, self.depth), np.float32), self.k_type),
+            stored(rng.standard_normal((v_batch, v_heads, self.keys, self.values), np.float32), self.v_type),
+            None if mask is None else stored(mask.astype(np.float32), self.mask_type),
+            sinks,
+        )
+
+    def compute(self, data: AttentionData, run: Run) -> Array:
+        with run.guards(run.flush) as arrays:
+
+            def placed(name: str, values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+                strides = layout.strides(values.shape, values.itemsize)
+                array = arrays.strided(name, values.shape, strides, values.dtype)
+                array[...] = values
+                return array
+
+            q, k = placed("q", data.q, self.q_layout), placed("k", data.k, self.k_layout)
+            v = placed("v", data.v, self.v_layout)
+            c_shape = (self.batch, self.heads, self.queries, self.values)
+            c = arrays.strided("c", c_shape, self.c_layout.strides(c_shape, 4))
+            op = native.Attention(
+                *(self.queries, self.keys, self.heads, self.batch, self.depth, self.values),
+                scale=self.factor,
+                max_bias=self.max_bias,
+                softcap=self.softcap,
+                **self._array("q", q),
+                **self._array("k", k),
+                **self._array("v", v),
+                **self._array("c", c),
+            )
+            op.k_type, op.v_type, op.mask_type = self.k_type, self.v_type, self.mask_type
+            op.k_repeat, op.v_repeat = self.k_repeat, self.v_repeat
+            if data.mask is not None:
+                mask = placed("mask", data.mask, self.mask_layout)
+                for name, value in self._array("mask", mask).items():
+                    setattr(op, name, value)
+                op.mask_batch, op.mask_heads = mask.shape[:2]
+            if data.sinks is not None:
+                op.sinks = arrays.copy("sinks", data.sinks).ctypes.data
+            execute("sdgen_attention", op, arrays, run, f"{self} {run}")
+            result: Array = c.copy()
+            return result
+
+    @staticmethod
+    def _array(name: str, array: NDArray[Any]) -> dict[str, int]:
+        batch, head, token, _ = array.strides
+        strides = {f"{name}_batch_stride": batch, f"{name}_head_stride": head, f"{name}_stride": token}
+        return {name: array.ctypes.data, **strides}
+
+    def slopes(self) -> NDArray[np.float64]:
+        """ALiBi's, by the rule of its authors' program: those of the next lower power of two, then every second one of
+        twice as many."""
+        if self.max_bias <= 0:
+            return np.ones(self.heads)
+        power = 2 ** int(math.log2(self.heads))
+        first = 2.0 ** (-self.max_bias / power * np.arange(1, power + 1))
+        more = 2.0 ** (-self.max_bias / (2 * power) * np.arange(1, 2 * power + 1, 2))
+        return np.concatenate([first, more])[: self.heads]
+
+    def repeated(self, elements: NDArray[Any], kind: Type, repeat: tuple[int, int]) -> NDArray[np.float64]:
+        """k or v for every batch and head."""
+        values = loaded(elements, kind).astype(np.float64)
+        values = values.repeat(repeat[0], 1).repeat(repeat[1], 0)
+        return values[: self.batch, : self.heads]
+
+    def judge(self, data: AttentionData, c: Array) -> AttentionResult:
+        """The errors of c by query, and the bound of each.
+
+        In units of log2, a score's own error is that of its chains and of its scale, of x as it is rounded with and
+        without its bias, and of a shift, which is no larger than the scores are. All weights of a query have relative
+        errors of 2^(the largest of those), of 2^x, and of the sums they pass through: chains over a block of keys, and
+        few roundings for each block, when it is added, when sums are rescaled (with 2^x of the C library, within one
+        unit), and when parts are joined."""
+        q = data.q.astype(np.float64)
+        k = np.swapaxes(self.repeated(data.k, self.k_type, self.k_repeat), 2, 3)
+        v = self.repeated(data.v, self.v_type, self.v_repeat)
+        factor = float(self.factor)
+        s, off = q @ k * factor, np.abs(q) @ np.abs(k) * abs(factor)
+        off *= chain_bound(min(self.depth, 24) + math.ceil(self.depth / 10) + 2)
+        if self.softcap:
+            # tanh's slope is at most 1, and the C library's tanh is within two units.
+            off += 3 * UNIT * np.abs(s)
+            s = self.softcap * np.tanh(s / self.softcap)
+            off += 6 * UNIT * np.abs(s)
+        if data.mask is not None:
+            mask = loaded(data.mask, self.mask_type).astype(np.float64)
+            mask = mask[np.arange(self.batch) % len(mask)][:, np.arange(self.heads) % mask.shape[1]]
+            with np.errstate(invalid="ignore"):
+                bias = self.slopes()[:, None, None] * mask
+            s = s + bias
+            off += 4 * UNIT * np.abs(np.where(np.isinf(bias), 0, bias))
+        kept = ~np.isneginf(s)
+        largest = np.max(np.abs(s), -1, keepdims=True, where=kept, initial=0)
+        moved = np.where(largest * LOG2_E > 31, largest, 0)
+        off += 2 * UNIT * (np.where(kept, np.abs(s), 0) + moved)
+        off = np.max(off, -1, keepdims=True, where=kept, initial=0)
+
+        top = np.max(s, -1, keepdims=True, where=kept, initial=-np.inf)
+        top = np.where(np.isneginf(top), 0, top)
+        weights = np.where(kept, np.exp(np.where(kept, s - top, 0)), 0)
+        total = weights.sum(-1, keepdims=True)
+        if data.sinks is not None:
+            total = total + np.exp(np.minimum(data.sinks.astype(np.float64)[:, None, None] - top, 700))
+        weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+        exact, magnitude = weights @ v, weights @ np.abs(v)
+
+        blocks = math.ceil(self.keys / (60 if self.keys <= 512 else 240)) * 2
+        sums = chain_bound(min(self.keys, 60 if self.keys <= 512 else 240) + 8 * blocks)
+        wrong = np.exp(np.minimum(off, 100)) * (1 + 2.0**-22)
+        bound = wrong**2 * ((1 + sums) / (1 - sums)) * (1 + 3 * UNIT) - 1
+        error = np.maximum(np.abs(c - exact) - TINY, 0)
+        measure = np.divide(error, magnitude, out=np.where(error <= 0, 0.0, np.inf), where=magnitude > 0)
+        return AttentionResult(c, exact, magnitude, measure, bound)
+
+    def verify(
+        self, rng: np.random.Generator, run: Run, mask: NDArray[Any] | None = None, sinks: Array | None = None
+    ) -> float:
+        """Random data, computed and compared with float64; the largest error."""
+        data = self.data(rng, mask, sinks)
+        return self.judge(data, self.compute(data, run)).verify(f"{self} {run}")
+
+
+@dataclass(frozen=True)
+class AttentionResult:
+    """What came out; errors are in units of the mean of the magnitudes of v with a query's weights."""
+
+    c: Array
+    exact: NDArray[np.float64]
+    magnitude: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    bound: NDArray[np.float64]  # by query
+
+    @property
+    def error(self) -> float:
+        return float(np.max(np.where(np.isfinite(self.c), self.errors, np.inf)))
+
+    def verify(self, what: str, most: float = ATTENTION_ERROR) -> float:
+        """Within the bounds, and within what the data leads to expect; the largest error."""
+        limit = np.minimum(self.bound, most)
+        wrong = np.argwhere(~(self.errors <= limit))
+        if len(wrong):
+            at = tuple(int(i) for i in wrong[0])
+            pytest.fail(
+                f"{what}: {len(wrong)} wrong, the first at {at}: {self.c[at]!r}, exactly {self.exact[at]!r}: "
+                f"error {self.errors[at]:.3g}, allowed {np.broadcast_to(limit, self.errors.shape)[at]:.3g}"
+            )
+        return self.error

@@ -248,6 +248,48 @@ class LayerNorm(Structure):
     ]
 
 
+class Attention(Structure):
+    _fields_ = [
+        ("queries", c_int64),
+        ("keys", c_int64),
+        ("heads", c_int64),
+        ("batch", c_int64),
+        ("depth", c_int64),
+        ("value_depth", c_int64),
+        ("q", c_void_p),
+        ("q_stride", c_int64),
+        ("q_head_stride", c_int64),
+        ("q_batch_stride", c_int64),
+        ("k", c_void_p),
+        ("k_type", c_int),
+        ("k_stride", c_int64),
+        ("k_head_stride", c_int64),
+        ("k_batch_stride", c_int64),
+        ("k_repeat", c_int64 * 2),
+        ("v", c_void_p),
+        ("v_type", c_int),
+        ("v_stride", c_int64),
+        ("v_head_stride", c_int64),
+        ("v_batch_stride", c_int64),
+        ("v_repeat", c_int64 * 2),
+        ("mask", c_void_p),
+        ("mask_type", c_int),
+        ("mask_stride", c_int64),
+        ("mask_head_stride", c_int64),
+        ("mask_batch_stride", c_int64),
+        ("mask_heads", c_int64),
+        ("mask_batch", c_int64),
+        ("sinks", c_void_p),
+        ("scale", c_float),
+        ("max_bias", c_float),
+        ("softcap", c_float),
+        ("c", c_void_p),
+        ("c_stride", c_int64),
+        ("c_head_stride", c_int64),
+        ("c_batch_stride", c_int64),
+    ]
+
+
 class Plan(Structure):
     _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int), ("winograd", c_int)]
 
@@ -329,6 +371,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_map": Map,
     "sdgen_group_norm": GroupNorm,
     "sdgen_layer_norm": LayerNorm,
+    "sdgen_attention": Attention,
     "sdgen_plan": Plan,
     "sdgen_epilogue": Epilogue,
     "sdgen_patches": Patches,
@@ -374,6 +417,7 @@ sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)
 sdgen_blocking = _function(_sdgen, "sdgen_blocking", Blocking, POINTER(Processor))
 sdgen_matmul_check = _function(_sdgen, "sdgen_matmul_check", c_char_p, POINTER(Matmul))
 sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(Conv2d))
+sdgen_attention_check = _function(_sdgen, "sdgen_attention_check", c_char_p, POINTER(Attention))
 sdgen_matmul_work_size = _function(_sdgen, "sdgen_matmul_work_size", c_size_t, POINTER(Plan), POINTER(Matmul), c_int)
 sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, POINTER(Plan), POINTER(Conv2d), c_int)
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
@@ -385,6 +429,8 @@ sdgen_group_norm_work_size = _function(
 )
 sdgen_layer_norm_work_size = _function(
     _sdgen, "sdgen_layer_norm_work_size", c_size_t, POINTER(Plan), POINTER(LayerNorm), c_int
+sdgen_attention_work_size = _function(
+    _sdgen, "sdgen_attention_work_size", c_size_t, POINTER(Plan), POINTER(Attention), c_int
 )
 
 _support = _load("libsdgen-test.so")

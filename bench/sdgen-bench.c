@@ -597,7 +597,7 @@ static void bench_attention(struct bench *bench, int64_t queries, int64_t keys, 
     void *work = allocate(timed.work_size);
     team_run(bench->team, timed.task, timed.data, work, timed.work_size);
     free(work);
-    timed.limit = 1.9e-7;
+    timed.limit = 1e-6; /* a query whose softmax rests on few keys has the error of their scores */
     timed.error = attention_error(&operation.attention);
     time_row(bench, &timed);
     free(q);

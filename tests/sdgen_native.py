@@ -429,6 +429,7 @@ sdgen_group_norm_work_size = _function(
 )
 sdgen_layer_norm_work_size = _function(
     _sdgen, "sdgen_layer_norm_work_size", c_size_t, POINTER(Plan), POINTER(LayerNorm), c_int
+)
 sdgen_attention_work_size = _function(
     _sdgen, "sdgen_attention_work_size", c_size_t, POINTER(Plan), POINTER(Attention), c_int
 )

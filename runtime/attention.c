@@ -498,7 +498,7 @@ static void score_lane(const struct job *job, const struct block *block, int64_t
             if (op->softcap != 0)
                 s = (double)op->softcap * tanh(s / (double)op->softcap);
             if (bias)
-                s = bias[key * width] == -INFINITY ? -INFINITY : s + (double)job->slope * (double)bias[key * width];
+                s = bias[key * width] == -INFINITY ? -(double)INFINITY : s + (double)job->slope * (double)bias[key * width];
             p[key * width] = (float)(s * LOG2_E);
             top = fmaxf(top, p[key * width]);
         }

@@ -287,7 +287,11 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     int verbose = choice("SDGEN_VERBOSE", verbosities, 3, 0, message, message_size);
     if (verbose < 0)
         return false;
+    int profile = choice("SDGEN_PROFILE", verbosities, 2, 0, message, message_size);
+    if (profile < 0)
+        return false;
     config->form = (enum sdgen_form)form;
+    config->profile = profile;
     config->cap = (enum sdgen_level)(cap + 1);
     config->verbose = verbose;
     config->winograd = SDGEN_WINOGRAD_BY_SHAPE;

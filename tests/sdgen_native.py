@@ -103,7 +103,7 @@ class Cpuid(Structure):
 
 
 class Config(Structure):
-    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int), ("winograd", c_int)]
+    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int), ("profile", c_int), ("winograd", c_int)]
 
 
 class KernelRow(Structure):

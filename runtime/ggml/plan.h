@@ -16,6 +16,7 @@ struct sdgen_node_plan {
         SDGEN_NOTHING,
         SDGEN_COPY,
     } kind;
+    int idle; /* nodes right after this one that need nothing done: taken with it, they cost no barrier */
     int head; /* the node that the operation began as; those after it, up to this one, became a part of it */
     union {
         struct sdgen_matmul matmul;
@@ -32,7 +33,9 @@ struct sdgen_node_plan {
 };
 
 struct sdgen_ggml_graph {
-    int nodes;
+    int nodes, threads;
+    const struct sdgen_plan *plan;
+    const struct ggml_tensor **tensor; /* the nodes themselves */
     struct sdgen_node_plan node[];
 };
 

@@ -1,6 +1,6 @@
 #include "sdgen-ggml.h"
 
-#include "plan.h"
+#include "profile.h"
 
 #include "ggml-impl.h"
 
@@ -57,6 +57,12 @@ static void print_choice(enum sdgen_level level)
                 (long long)blocking->mc, (long long)blocking->nc);
 }
 
+static void print_profile(void)
+{
+    enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, chosen.config.form, chosen.config.cap);
+    sdgen_profile_print(level > SDGEN_LEVEL_C ? level : SDGEN_LEVEL_AVX2);
+}
+
 static void choose(void)
 {
     char message[256];
@@ -73,6 +79,8 @@ static void choose(void)
         print_choice(level);
         atexit(print_counts);
     }
+    if (chosen.config.profile)
+        atexit(print_profile);
 }
 
 bool sdgen_ggml_active(void)
@@ -228,6 +236,8 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         return NULL;
     }
     state->nodes = graph.nodes;
+    state->threads = n_threads;
+    state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++) {
         sdgen_plan_node(&graph, i, &state->node[i]);
         if (node_work_size(&state->node[i], n_threads) > work_size)
@@ -250,8 +260,21 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);
+    for (int i = graph.nodes - 2; i >= 0; i--) {
+        bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
+        state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;
+    }
+    state->tensor = graph.node;
+    graph.node = NULL;
     sdgen_graph_free(&graph);
     return state;
+}
+
+static void free_plan(struct sdgen_ggml_graph *state)
+{
+    if (state)
+        free(state->tensor);
+    free(state);
 }
 
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)
@@ -262,7 +285,7 @@ size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads)
         size_t size = node_work_size(&state->node[i], n_threads);
         most = size > most ? size : most;
     }
-    free(state);
+    free_plan(state);
     return most;
 }
 
@@ -290,9 +313,28 @@ struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n
     return state;
 }
 
+
 void sdgen_ggml_end(struct sdgen_ggml_graph *state)
 {
-    free(state);
+    if (state && chosen.config.profile)
+        sdgen_profile_finish();
+    free_plan(state);
+}
+
+/* false: left to ggml. */
+static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
+{
+    switch (plan->kind) {
+    case SDGEN_MATMUL: sdgen_matmul(&chosen.plan, &plan->matmul, team); return true;
+    case SDGEN_CONV2D: sdgen_conv2d(&chosen.plan, &plan->conv2d, team); return true;
+    case SDGEN_ATTENTION: compute_attention(plan, team); return true;
+    case SDGEN_GROUP_NORM: sdgen_group_norm(&chosen.plan, &plan->group_norm, team); return true;
+    case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, team); return true;
+    case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, team); return true;
+    case SDGEN_COPY: copy_rows(&plan->copy, team->ith, team->nth); return true;
+    case SDGEN_NOTHING: return true;
+    default: return false;
+    }
 }
 
 int sdgen_ggml_compute(const struct sdgen_ggml_graph *state, int node_index, int ith, int nth, void *work, size_t work_size,
@@ -301,15 +343,12 @@ int sdgen_ggml_compute(const struct sdgen_ggml_graph *state, int node_index, int
     const struct sdgen_node_plan *plan = &state->node[node_index];
     const struct sdgen_team team = {
         .ith = ith, .nth = nth, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
-    switch (plan->kind) {
-    case SDGEN_MATMUL: sdgen_matmul(&chosen.plan, &plan->matmul, &team); return 1;
-    case SDGEN_CONV2D: sdgen_conv2d(&chosen.plan, &plan->conv2d, &team); return 1;
-    case SDGEN_ATTENTION: compute_attention(plan, &team); return 1;
-    case SDGEN_GROUP_NORM: sdgen_group_norm(&chosen.plan, &plan->group_norm, &team); return 1;
-    case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, &team); return 1;
-    case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, &team); return 1;
-    case SDGEN_NOTHING: return 1;
-    case SDGEN_COPY: copy_rows(&plan->copy, ith, nth); return 1;
-    default: return 0;
-    }
+    const bool profiled = chosen.config.profile && ith == 0;
+    if (profiled)
+        sdgen_profile_begin(state, node_index);
+    if (!compute(plan, &team))
+        return 0;
+    if (profiled)
+        sdgen_profile_end();
+    return 1 + plan->idle;
 }

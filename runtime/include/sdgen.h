@@ -95,6 +95,7 @@ struct sdgen_config {
     enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
     enum sdgen_level cap;     /* SDGEN_ISA=avx2|avx512: the richest level taken; the richest built if unset */
     int verbose;              /* SDGEN_VERBOSE=0|1|2 */
+    int profile;              /* SDGEN_PROFILE=0|1 */
     enum sdgen_winograd_choice winograd; /* SDGEN_TUNE=winograd=0|2|3|4; by shape if unset */
 };
 

@@ -1,0 +1,18 @@
+/* SDGEN_PROFILE=1: where the time of the graphs goes, by operation and shape, as the first of the threads sees it. */
+#ifndef SDGEN_PROFILE_H
+#define SDGEN_PROFILE_H
+
+#include "plan.h"
+
+/* To be called by the first thread: where a node begins, and where it has ended that is not ggml's. What lies between two nodes is
+ * the first one's, as waiting where it is not ggml's. */
+void sdgen_profile_begin(const struct sdgen_ggml_graph *state, int node);
+void sdgen_profile_end(void);
+
+/* After the last node of a graph. */
+void sdgen_profile_finish(void);
+
+/* Prints all of it to stderr; the rate of the processor's FMAs is measured with the level's loop of them. */
+void sdgen_profile_print(enum sdgen_level level);
+
+#endif

@@ -401,12 +401,6 @@ static void run_tiles(const struct job *job, const struct block *block, int64_t 
     }
 }
 
-static void soften(float *scores, int64_t count, float scale, float softcap)
-{
-    for (int64_t i = 0; i < count; i++)
-        scores[i] = softcap * tanhf(scores[i] * scale);
-}
-
 static void score_block(const struct job *job, const struct block *block, int64_t panel, bool biased)
 {
     const struct sdgen_attention *op = job->op;
@@ -424,7 +418,7 @@ static void score_block(const struct job *job, const struct block *block, int64_
         .sum = own->sum,
         .maximum = own->maximum,
         .chunk = job->cut->chunk,
-        .scale = (float)((softened ? 1.0 : (double)op->scale) * LOG2_E),
+        .scale = (float)((double)(softened ? op->softcap : op->scale) * LOG2_E),
         .bias_scale = (float)((double)job->slope * LOG2_E),
     };
     for (int64_t begin = 0; begin < op->depth; begin += step) {
@@ -435,7 +429,8 @@ static void score_block(const struct job *job, const struct block *block, int64_
         run_tiles(job, block, begin, scores);
     }
     if (softened) {
-        soften(own->p, block->keys * width, op->scale / op->softcap, op->softcap);
+        job->plan->kernels->map[SDGEN_FUNCTION_TANH](&(struct sdgen_map_run){
+            .x = own->p, .y = own->p, .n = block->keys * width, .scale = op->scale / op->softcap});
         scores.depth = 0;
         scores.load = 1;
         scores.raw = 0;

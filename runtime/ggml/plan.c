@@ -207,6 +207,27 @@ static bool plan_map(const struct ggml_tensor *dst, struct sdgen_map *op)
     return sdgen_map_check(op) == NULL;
 }
 
+static bool plan_permute(const struct ggml_tensor *x, const struct ggml_tensor *dst, size_t offset, struct sdgen_permute *op)
+{
+    if (x->type != GGML_TYPE_F32 || !rows(dst))
+        return false;
+    *op = (struct sdgen_permute){
+        .extent = {x->ne[0], x->ne[1], x->ne[2], x->ne[3]},
+        .x = x->data,
+        .x_stride = {(int64_t)x->nb[0], (int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
+        .y = (float *)(void *)((char *)dst->data + offset),
+        .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
+    };
+    return sdgen_permute_check(op) == NULL;
+}
+
+static bool plan_concat(const struct ggml_tensor *dst, struct sdgen_permute op[2])
+{
+    const struct ggml_tensor *a = dst->src[0], *b = dst->src[1];
+    const int dimension = dst->op_params[0];
+    return plan_permute(a, dst, 0, &op[0]) && plan_permute(b, dst, (size_t)a->ne[dimension] * dst->nb[dimension], &op[1]);
+}
+
 void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_node_plan *plan)
 {
     const struct ggml_tensor *node = graph->node[index];
@@ -238,6 +259,14 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
     case GGML_OP_RMS_NORM:
         taken = plan_layer_norm(node, &plan->layer_norm);
         plan->kind = SDGEN_LAYER_NORM;
+        break;
+    case GGML_OP_CONT:
+        taken = ggml_are_same_shape(node, node->src[0]) && ggml_nelements(node) >= FEW && plan_permute(node->src[0], node, 0, plan->permute);
+        plan->kind = SDGEN_PERMUTE;
+        break;
+    case GGML_OP_CONCAT:
+        taken = ggml_nelements(node) >= FEW && plan_concat(node, plan->permute);
+        plan->kind = SDGEN_PERMUTE;
         break;
     case GGML_OP_ADD:
     case GGML_OP_MUL:

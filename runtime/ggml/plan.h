@@ -13,6 +13,7 @@ struct sdgen_node_plan {
         SDGEN_GROUP_NORM,
         SDGEN_LAYER_NORM,
         SDGEN_MAP,
+        SDGEN_PERMUTE,
         SDGEN_NOTHING,
         SDGEN_COPY,
     } kind;
@@ -28,6 +29,7 @@ struct sdgen_node_plan {
         struct sdgen_group_norm group_norm;
         struct sdgen_layer_norm layer_norm;
         struct sdgen_map map;
+        struct sdgen_permute permute[2]; /* one after the other; the second, of a CONCAT, has no x where there is one only */
         struct sdgen_copy copy;
     };
 };

@@ -214,6 +214,7 @@ static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
     case SDGEN_GROUP_NORM: return sdgen_group_norm_work_size(&chosen.plan, &plan->group_norm, n_threads);
     case SDGEN_LAYER_NORM: return sdgen_layer_norm_work_size(&chosen.plan, &plan->layer_norm, n_threads);
     case SDGEN_MAP: return sdgen_map_work_size(&chosen.plan, &plan->map, n_threads);
+    case SDGEN_PERMUTE: return sdgen_permute_work_size(&chosen.plan, &plan->permute[0], n_threads);
     default: return 0;
     }
 }
@@ -321,6 +322,16 @@ void sdgen_ggml_end(struct sdgen_ggml_graph *state)
     free_plan(state);
 }
 
+static void compute_permute(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
+{
+    sdgen_permute(&chosen.plan, &plan->permute[0], team);
+    if (!plan->permute[1].x)
+        return;
+    if (team->nth > 1)
+        team->barrier(team->barrier_data); /* they share their working memory */
+    sdgen_permute(&chosen.plan, &plan->permute[1], team);
+}
+
 /* false: left to ggml. */
 static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
 {
@@ -331,6 +342,7 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_GROUP_NORM: sdgen_group_norm(&chosen.plan, &plan->group_norm, team); return true;
     case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, team); return true;
     case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, team); return true;
+    case SDGEN_PERMUTE: compute_permute(plan, team); return true;
     case SDGEN_COPY: copy_rows(&plan->copy, team->ith, team->nth); return true;
     case SDGEN_NOTHING: return true;
     default: return false;

@@ -307,6 +307,16 @@ struct sdgen_layer_norm {
     bool rms;
 };
 
+/* A copy of an array of up to four dimensions with other strides: y[i] = x[i]. The elements of the first dimension are side by side in
+ * y. */
+struct sdgen_permute {
+    int64_t extent[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
@@ -320,6 +330,7 @@ SDGEN_API const char *sdgen_matmul_check(const struct sdgen_matmul *op);
 SDGEN_API const char *sdgen_conv2d_check(const struct sdgen_conv2d *op);
 SDGEN_API const char *sdgen_attention_check(const struct sdgen_attention *op);
 SDGEN_API const char *sdgen_map_check(const struct sdgen_map *op);
+SDGEN_API const char *sdgen_permute_check(const struct sdgen_permute *op);
 SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
 
@@ -328,6 +339,7 @@ SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const str
 SDGEN_API size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth);
 SDGEN_API size_t sdgen_attention_work_size(const struct sdgen_plan *plan, const struct sdgen_attention *op, int nth);
 SDGEN_API size_t sdgen_map_work_size(const struct sdgen_plan *plan, const struct sdgen_map *op, int nth);
+SDGEN_API size_t sdgen_permute_work_size(const struct sdgen_plan *plan, const struct sdgen_permute *op, int nth);
 SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth);
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
 
@@ -337,6 +349,7 @@ SDGEN_API void sdgen_matmul(const struct sdgen_plan *plan, const struct sdgen_ma
 SDGEN_API void sdgen_conv2d(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
 

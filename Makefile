@@ -11,7 +11,7 @@ PYTEST := OMP_WAIT_POLICY=passive $(VENV_PYTHON) -m pytest -n 2 $(PYTEST_ARGS)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: ## Set up .venv with all that the build, tests and benchmarks need
@@ -62,6 +62,10 @@ bench: venv sd-cli baseline ## Time kernels and operations against the FMA peak,
 	@build/bin/sdgen-bench --threads 1
 	@build/bin/sdgen-bench
 	@$(VENV_PYTHON) bench/compare.py $(if $(MODEL),--model '$(MODEL)')
+
+.PHONY: bench-attention
+bench-attention: venv ## Measure attention through ggml's API, beside the unpatched builds (BENCH_ARGS=--quick for a short version)
+	@$(VENV_PYTHON) bench/attention.py $(BENCH_ARGS)
 
 .PHONY: clean
 clean: ## Remove what was built, but for .venv and the downloads

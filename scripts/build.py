@@ -19,9 +19,12 @@ NINJA = PYTHON.parent / "ninja"
 # What is left to ggml is built for the same processors as the kernels' lowest level. Elsewhere the compiler's own
 # default stays, and the runtime computes with its portable form.
 X86_64_V3 = "-march=x86-64-v3" if platform.machine() in ("x86_64", "AMD64") else ""
+# Gives every ggml a target bench-attention.
+BENCH_OPTIONS = {"CMAKE_PROJECT_ggml_INCLUDE": str(ROOT / "bench" / "attention.cmake")}
 SDGEN_OPTIONS = {"SDGEN_SOURCE_DIR": str(ROOT), "SDGEN_PYTHON": str(PYTHON)}
 PATCHED_OPTIONS = {
     **SDGEN_OPTIONS,
+    **BENCH_OPTIONS,
     "GGML_SDGEN": "ON",
     "GGML_NATIVE": "OFF",
     "GGML_LLAMAFILE": "ON",
@@ -30,6 +33,7 @@ PATCHED_OPTIONS = {
     "CMAKE_C_FLAGS": f"{X86_64_V3} {os.environ.get('CFLAGS', '')}".strip(),
     "CMAKE_CXX_FLAGS": f"{X86_64_V3} {os.environ.get('CXXFLAGS', '')}".strip(),
 }
+LLAMAFILE_OPTIONS = {**BENCH_OPTIONS, "GGML_LLAMAFILE": "ON"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,17 @@ class Target:
 TARGETS = {
     "sd-cli": Target("patched", "sd-cli", PATCHED_OPTIONS, "sd-cli", "bin/sd-cli", "bin/sd-cli"),
     "test-backend-ops": Target("patched", "sd-cli", PATCHED_OPTIONS, "test-backend-ops", "bin/test-backend-ops"),
-    "baseline": Target("upstream", "baseline", {}, "sd-cli", "bin/sd-cli"),
-    "baseline-llamafile": Target("upstream", "baseline-llamafile", {"GGML_LLAMAFILE": "ON"}, "sd-cli", "bin/sd-cli"),
+    "baseline": Target("upstream", "baseline", BENCH_OPTIONS, "sd-cli", "bin/sd-cli"),
+    "baseline-llamafile": Target("upstream", "baseline-llamafile", LLAMAFILE_OPTIONS, "sd-cli", "bin/sd-cli"),
     # What upstream is on a processor with AVX2 and no more, for comparisons on one that has more.
     "baseline-avx2": Target("upstream", "baseline-avx2", {"GGML_NATIVE": "OFF"}, "sd-cli", "bin/sd-cli"),
     "native": Target("runtime", "native", SDGEN_OPTIONS, "all", "."),
     "sdgen-bench": Target("runtime", "native", SDGEN_OPTIONS, "sdgen-bench", "bench/sdgen-bench", "bin/sdgen-bench"),
+    "bench-attention": Target("patched", "sd-cli", PATCHED_OPTIONS, "bench-attention", "bin/bench-attention"),
+    "bench-attention-baseline": Target("upstream", "baseline", BENCH_OPTIONS, "bench-attention", "bin/bench-attention"),
+    "bench-attention-baseline-llamafile": Target(
+        "upstream", "baseline-llamafile", LLAMAFILE_OPTIONS, "bench-attention", "bin/bench-attention"
+    ),
 }
 
 

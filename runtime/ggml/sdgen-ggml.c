@@ -210,7 +210,7 @@ static void fuse_doubling(const struct sdgen_graph *graph, int convolution, int 
     if (sdgen_conv2d_check(&fused) || sdgen_conv2d_work_size(&chosen.plan, &fused, n_threads) > work_size)
         return;
     state->node[convolution].conv2d = fused;
-    graph->skipped[index] = true;
+    graph->skipped[index] = stays; /* what only copies writes memory, too */
     struct node_plan *plan = &state->node[index];
     *plan = (struct node_plan){.kind = NOTHING};
     if (!stays)
@@ -243,8 +243,7 @@ static size_t line_up(size_t size)
     return (size + LINE - 1) / LINE * LINE;
 }
 
-static void fuse_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match, const struct node_plan *plan,
-                           struct sdgen_ggml_graph *state)
+static void fuse_attention(const struct sdgen_attention_match *match, const struct node_plan *plan, struct sdgen_ggml_graph *state)
 {
     for (int i = 0; i < match->nodes; i++)
         state->node[match->node[i]] = (struct node_plan){.kind = NOTHING};
@@ -337,7 +336,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
             struct node_plan plan = {.kind = ATTENTION, .attention.op = match.op};
             plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
             if (node_work_size(&plan, n_threads) <= work_size)
-                fuse_attention(&graph, &match, &plan, state);
+                fuse_attention(&match, &plan, state);
             else
                 sdgen_unmatch_attention(&graph, &match);
         } else if (state->node[i].kind == CONV2D)

@@ -129,6 +129,7 @@ PLACED: dict[str, tuple[int, int, int]] = {
     "doubled_on_q": (1, 1, 0),
     "chained": (2, 0, 0),
     "chained_scores": (1, 0, 0),
+    "chained_scores_of_one_key": (1, 0, 0),
     "soft_max_of_no_product": (0, 0, 0),
 }
 

@@ -902,6 +902,16 @@ static void chained_scores(struct scene *scene)
     want(scene, ggml_mul_mat(ctx, ggml_cont(ctx, ggml_transpose(ctx, v)), ggml_soft_max(ctx, product)));
 }
 
+/* The same where no copy belongs to both. */
+static void chained_scores_of_one_key(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *q = leaf(scene, GGML_TYPE_F32, 1, 16, 21, 5, 1), *k = leaf(scene, GGML_TYPE_F32, 1, 16, 1, 5, 1);
+    struct ggml_tensor *first = leaf(scene, GGML_TYPE_F32, 1, 1, 16, 5, 1), *second = leaf(scene, GGML_TYPE_F32, 1, 24, 16, 5, 1);
+    struct ggml_tensor *product = ggml_mul_mat(ctx, first, ggml_soft_max(ctx, ggml_mul_mat(ctx, k, q)));
+    want(scene, ggml_mul_mat(ctx, ggml_cont(ctx, ggml_transpose(ctx, second)), ggml_soft_max(ctx, product)));
+}
+
 static void soft_max_of_no_product(struct scene *scene)
 {
     struct ggml_context *ctx = scene->ctx;
@@ -1056,7 +1066,8 @@ static void build_random(struct scene *scene)
     for (int b = 0; b < blocks; b++) {
         block[b] = (struct block){.form = random_form(tokens, batch)};
         if (block[b].form.keys != tokens || once_in(2)) {
-            random_keys(scene, &block[b], leaf(scene, GGML_TYPE_F32, 1, 20, block[b].form.keys, batch, 1));
+            block[b].form.kv_batch = once_in(3) ? 1 : batch;
+            random_keys(scene, &block[b], leaf(scene, GGML_TYPE_F32, 1, 20, block[b].form.keys, block[b].form.kv_batch, 1));
             if (once_in(2)) { /* at the graph's start */
                 expand(scene, block[b].k);
                 expand(scene, block[b].v);
@@ -1137,6 +1148,7 @@ static const struct {
     {"doubled_on_q", doubled_on_q},
     {"chained", chained},
     {"chained_scores", chained_scores},
+    {"chained_scores_of_one_key", chained_scores_of_one_key},
     {"soft_max_of_no_product", soft_max_of_no_product},
 };
 

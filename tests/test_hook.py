@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests import sdgen_native as native
 from tests.operations import CHANCE_ERROR
-from tests.sdgen_native import REPOSITORY, Level
+from tests.patched_ggml import TAKEN, TIMEOUT, build, every_form, settings, source
 
-BUILD = REPOSITORY / "build" / "sd-cli"
-HEADERS = REPOSITORY / "build" / "src" / "patched" / "ggml" / "include"
-LIBRARIES = [BUILD / "ggml" / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
-SOURCE = REPOSITORY / "tests" / "native" / "hook.c"
-TAKEN = re.compile(r"^sdgen: took (\d+) of (\d+) nodes", re.MULTILINE)
 DOUBLED = re.compile(r"^sdgen: doubled (\d+) images within convolutions, (\d+) of them copied first", re.MULTILINE)
-TIMEOUT = 120
 
 # What ggml may err by: it rounds activations as its weights are, to half precision or to 8 bits.
 GGML_ERROR = 2e-2
@@ -107,56 +98,20 @@ class Hook:
     folder: Path
 
     def run(self, case: str, **environment: str) -> Done:
-        settings = {name: value for name, value in os.environ.items() if not name.startswith("SDGEN_")}
-        settings |= {"SDGEN_VERBOSE": "1", **environment}
+        variables = settings(**environment)
         out = self.folder / f"{case}.bin"
         command = [str(self.program), case, str(out)]
-        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=TIMEOUT)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, f"{case} {environment}: status {done.returncode}: {done.stderr}"
         taken, doubled = (counts_in(pattern, done.stderr) for pattern in (TAKEN, DOUBLED))
-        assert taken or settings.get("SDGEN_KERNELS") == "upstream", done.stderr
+        assert taken or variables.get("SDGEN_KERNELS") == "upstream", done.stderr
         return Done(float(done.stdout), out.read_bytes(), taken or (0, 0), doubled or (0, 0))
-
-
-def cmake_cache() -> dict[str, str]:
-    """What the patched ggml was built with."""
-    entries = re.findall(r"^(\w+):\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)
-    return dict(entries)
 
 
 @pytest.fixture(scope="module")
 def hook(tmp_path_factory: pytest.TempPathFactory) -> Hook:
-    """The program, linked as ggml's own tests are."""
-    if not all(library.exists() for library in LIBRARIES):
-        if os.environ.get("SDGEN_NO_SD_CLI") == "1":
-            pytest.skip("SDGEN_NO_SD_CLI=1")
-        pytest.fail(
-            f"{LIBRARIES[0]} is absent: `make sd-cli` builds it; SDGEN_NO_SD_CLI=1 leaves its tests out", pytrace=False
-        )
     folder = tmp_path_factory.mktemp("hook")
-    cache = cmake_cache()
-    warnings = ["-Wall", "-Wextra", "-Werror"]
-    compiled = [*shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17", "-O1", f"-I{HEADERS}", "-c", str(SOURCE)]
-    linked = shlex.split(f"{cache['CMAKE_CXX_FLAGS']} {cache['CMAKE_EXE_LINKER_FLAGS']} {cache['OpenMP_CXX_FLAGS']}")
-    linked += [*map(str, LIBRARIES), "-ldl", "-lm", "-lpthread"]
-    for command in (
-        [cache["CMAKE_C_COMPILER"], *warnings, *compiled, "-o", str(folder / "hook.o")],
-        [cache["CMAKE_CXX_COMPILER"], str(folder / "hook.o"), *linked, "-o", str(folder / "hook")],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    return Hook(folder / "hook", folder)
-
-
-def forms() -> list[dict[str, str]]:
-    """The environments that choose each of the levels that run here."""
-    return [
-        {"SDGEN_KERNELS": "c"} if level == Level.C else {"SDGEN_ISA": native.level_name(level)}
-        for level in native.native_levels()
-    ]
-
-
-every_form = pytest.mark.parametrize("form", forms(), ids=lambda form: next(iter(form.values())))
+    return Hook(build("hook", folder), folder)
 
 
 @every_form
@@ -186,6 +141,6 @@ def test_upstream_takes_nothing(hook: Hook, case: str) -> None:
 
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
-    table = SOURCE.read_text().split("} cases[] = {")[1].split("#undef ONCE")[0]
+    table = source("hook").read_text().split("} cases[] = {")[1].split("#undef ONCE")[0]
     names = re.findall(r'ONCE\((\w+)\),|\{"(\w+)",', table)
     assert {once or other for once, other in names} == TAKEN_OF.keys() | DECLINED.keys()

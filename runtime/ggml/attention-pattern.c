@@ -109,22 +109,24 @@ static const struct ggml_tensor *reader_of(const struct sdgen_graph *graph, cons
 static bool needless(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *node)
 {
     int index = sdgen_graph_index(graph, node);
-    if (index < 0 || graph->skipped[index] || !(node->flags & GGML_TENSOR_FLAG_COMPUTE) || match->nodes == SDGEN_ATTENTION_NODES)
+    if (index < 0 || graph->skipped[index] || graph->filled[index] || !(node->flags & GGML_TENSOR_FLAG_COMPUTE) ||
+        match->nodes == SDGEN_ATTENTION_NODES)
         return false;
     match->node[match->nodes++] = index;
     return true;
 }
 
 /* What q, k or v of a product, [depth or keys, ..., heads * batch], is a contiguous copy of, as [.., .., heads, batch]; the tensor
- * itself where it is none. `copy` is the CONT, or NULL. */
+ * itself where it is none, or where the copy is the output of another attention. `copy` is the CONT, or NULL. */
 static const struct ggml_tensor *original(const struct sdgen_graph *graph, const struct ggml_tensor *tensor,
                                           const struct ggml_tensor **copy)
 {
     const struct ggml_tensor *base = without_reshapes(tensor);
     *copy = NULL;
-    if (base->op != GGML_OP_CONT || base->type != base->src[0]->type || base->ne[0] != tensor->ne[0] || base->ne[1] != tensor->ne[1] ||
-        base->ne[2] * base->ne[3] != tensor->ne[2] * tensor->ne[3] || (tensor->ne[3] > 1 && base->ne[3] != tensor->ne[3]) ||
-        sdgen_graph_index(graph, base) < 0)
+    int index = sdgen_graph_index(graph, base);
+    if (base->op != GGML_OP_CONT || base->type != base->src[0]->type || !ggml_are_same_shape(base, base->src[0]) ||
+        base->ne[0] != tensor->ne[0] || base->ne[1] != tensor->ne[1] || base->ne[2] * base->ne[3] != tensor->ne[2] * tensor->ne[3] ||
+        (tensor->ne[3] > 1 && base->ne[3] != tensor->ne[3]) || index < 0 || graph->filled[index])
         return tensor;
     /* Read by nothing but this product, through reshapes. */
     const struct ggml_tensor *step = base;
@@ -147,18 +149,50 @@ static struct ggml_tensor transposed(const struct ggml_tensor *tensor)
     return view;
 }
 
-/* One of q, k and v: what is read, and the CONT that read it. */
+/* One of q, k and v: what is read, and the CONT that read it, or NULL where a product did. */
 struct input {
     struct ggml_tensor view;
-    const struct ggml_tensor *copy; /* or NULL */
+    const struct ggml_tensor *copy;
+    int read_at;   /* index of either */
+    int64_t batch; /* as the product knows it */
     bool copied;
 };
 
+static struct input input_of(const struct sdgen_graph *graph, const struct ggml_tensor *product, const struct ggml_tensor *tensor)
+{
+    struct input input = {.batch = tensor->ne[3]};
+    input.view = *original(graph, tensor, &input.copy);
+    input.read_at = sdgen_graph_index(graph, input.copy ? input.copy : product);
+    return input;
+}
+
+/* Where the products know heads and batch as one, they are split in all inputs as the CONTs had them; false if that cannot be. Shares of
+ * heads and of the batch come to the same as those of both together only where all have the same batch. */
+static bool split_alike(const struct ggml_tensor *weights, struct input inputs[3])
+{
+    int64_t batch = 1;
+    for (int i = 0; i < 3; i++)
+        batch = batch > inputs[i].view.ne[3] ? batch : inputs[i].view.ne[3];
+    for (int i = 0; i < 3; i++) {
+        struct ggml_tensor *view = &inputs[i].view;
+        if (weights->ne[3] > 1) {
+            if (view->ne[3] != inputs[i].batch)
+                return false;
+        } else if (view->ne[3] == 1 && view->ne[2] % batch == 0) {
+            view->ne[2] /= batch;
+            view->ne[3] = batch;
+            view->nb[3] = view->nb[2] * (size_t)view->ne[2];
+        } else if (view->ne[3] != batch)
+            return false;
+    }
+    return true;
+}
+
 /* Has the CONT copy the rows that it reads to where it would have written, and the attention read them there. */
-static void copy_rows(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct input *input, int at)
+static void copy_rows(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct input *input)
 {
     struct ggml_tensor *view = &input->view;
-    match->copy_at[match->copies] = at;
+    match->copy_at[match->copies] = input->read_at;
     match->copy[match->copies++] = (struct sdgen_copy){
         .src = view->data,
         .dst = input->copy->data,
@@ -169,23 +203,21 @@ static void copy_rows(const struct sdgen_graph *graph, struct sdgen_attention_ma
     view->data = input->copy->data;
     for (int i = 1; i < GGML_MAX_DIMS; i++)
         view->nb[i] = view->nb[i - 1] * (size_t)view->ne[i - 1];
-    graph->skipped[at] = false;
+    graph->skipped[input->read_at] = false;
     input->copied = true;
 }
 
-/* Sees to it that all inputs still hold what they are to when the node `at` is computed. A copy writes memory, too, so that it may make
+/* Sees to it that q, k and v still hold what they are to when the node `at` is computed. A copy writes memory, too, so that it may make
  * others needed. */
 static bool keep(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct input inputs[3])
 {
     for (int i = 0; i < 3; i++) {
         struct input *input = &inputs[i];
-        const struct ggml_tensor *view = &input->view, *from = input->copy ? input->copy : view->view_src ? view->view_src : view;
-        int begin = sdgen_graph_index(graph, from) + 1;
-        if (sdgen_graph_stays(graph, view, begin, match->at))
+        if (sdgen_graph_stays(graph, &input->view, input->read_at + 1, match->at))
             continue;
         if (!input->copy || input->copied)
             return false;
-        copy_rows(graph, match, input, begin - 1);
+        copy_rows(graph, match, input);
         i = -1; /* all of them again */
     }
     return true;
@@ -219,24 +251,27 @@ static bool set_output(const struct sdgen_graph *graph, struct sdgen_attention_m
     match->output = merged ? merged : product;
     match->at = sdgen_graph_index(graph, match->output);
     op->c = match->output->data;
-    return true;
+    return match->output->flags & GGML_TENSOR_FLAG_COMPUTE;
 }
 
 void sdgen_unmatch_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match)
 {
     for (int i = 0; i < match->nodes; i++)
         graph->skipped[match->node[i]] = false;
+    graph->filled[match->at] = false;
 }
 
 bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match)
 {
     const struct ggml_tensor *weights = graph->node[soft_max], *scores = weights->src[0], *mask = weights->src[1];
+    const struct ggml_tensor *sinks = weights->src[2], *masked = weights; /* the node that reads the mask */
     *match = (struct sdgen_attention_match){.op = {.scale = parameter(weights, 0), .max_bias = parameter(weights, 1)}};
     struct sdgen_attention *op = &match->op;
     if (graph->skipped[soft_max] || !needless(graph, match, weights))
         return false;
     if (scores->op == GGML_OP_ADD && !mask && op->scale == 1) {
         mask = scores->src[1];
+        masked = scores;
         if (!needless(graph, match, scores) || sdgen_graph_reader(graph, scores) != weights || mask->type != GGML_TYPE_F32)
             return false;
         scores = scores->src[0];
@@ -253,12 +288,16 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
         product->type != GGML_TYPE_F32 || !ggml_is_contiguous(product))
         return false;
 
-    struct input inputs[3] = {{.copy = NULL}}, *k = &inputs[0], *q = &inputs[1], *v = &inputs[2];
-    k->view = *original(graph, scores->src[0], &k->copy);
-    q->view = *original(graph, scores->src[1], &q->copy);
-    v->view = transposed(original(graph, product->src[0], &v->copy));
-    if (!set_inputs(op, &q->view, &k->view, &v->view) || op->keys != weights->ne[0] || op->queries != weights->ne[1] ||
-        op->heads * op->batch != weights->ne[2] * weights->ne[3] || !set_output(graph, match, product))
+    struct input inputs[3] = {
+        input_of(graph, scores, scores->src[0]),
+        input_of(graph, scores, scores->src[1]),
+        input_of(graph, product, product->src[0]),
+    };
+    struct input *k = &inputs[0], *q = &inputs[1], *v = &inputs[2];
+    v->view = transposed(&v->view);
+    if (!split_alike(weights, inputs) || !set_inputs(op, &q->view, &k->view, &v->view) || op->keys != weights->ne[0] ||
+        op->queries != weights->ne[1] || op->heads * op->batch != weights->ne[2] * weights->ne[3] ||
+        !set_output(graph, match, product))
         return false;
     /* The softmax knows heads and batch as one. */
     if (mask) {
@@ -277,19 +316,21 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
     }
     if (op->max_bias > 0 && op->heads != weights->ne[2])
         return false;
-    if (weights->src[2] && (op->heads != weights->ne[2] || !set_sinks(op, weights->src[2])))
+    if (sinks && (op->heads != weights->ne[2] || !set_sinks(op, sinks)))
         return false;
     for (int i = 0; i < 3; i++)
         if (inputs[i].copy && !needless(graph, match, inputs[i].copy))
             return false;
     for (int i = 0; i < match->nodes; i++)
         graph->skipped[match->node[i]] = true;
-    if ((mask && !sdgen_graph_stays(graph, mask, soft_max, match->at)) || !keep(graph, match, inputs) ||
-        !set_inputs(op, &q->view, &k->view, &v->view) || sdgen_attention_check(op)) {
+    graph->filled[match->at] = true;
+    if (!keep(graph, match, inputs) || (mask && !sdgen_graph_stays(graph, mask, sdgen_graph_index(graph, masked), match->at)) ||
+        (sinks && !sdgen_graph_stays(graph, sinks, soft_max, match->at)) || !set_inputs(op, &q->view, &k->view, &v->view) ||
+        sdgen_attention_check(op)) {
         sdgen_unmatch_attention(graph, match);
         return false;
     }
-    match->aliased = mask && sdgen_overlap(match->output, mask);
+    match->aliased = (mask && sdgen_overlap(match->output, mask)) || (sinks && sdgen_overlap(match->output, sinks));
     for (int i = 0; i < 3; i++)
         match->aliased |= sdgen_overlap(match->output, &inputs[i].view);
     return true;

@@ -21,8 +21,9 @@ bool sdgen_graph_init(struct sdgen_graph *graph, const struct ggml_cgraph *of)
     graph->node = malloc(((size_t)nodes + 1) * sizeof *graph->node);
     graph->reader = malloc(((size_t)nodes + 1) * sizeof *graph->reader);
     graph->skipped = calloc((size_t)nodes + 1, sizeof *graph->skipped);
+    graph->filled = calloc((size_t)nodes + 1, sizeof *graph->filled);
     graph->slot = calloc((size_t)graph->slots, sizeof *graph->slot);
-    if (!graph->node || !graph->reader || !graph->skipped || !graph->slot) {
+    if (!graph->node || !graph->reader || !graph->skipped || !graph->filled || !graph->slot) {
         sdgen_graph_free(graph);
         return false;
     }
@@ -46,6 +47,7 @@ void sdgen_graph_free(struct sdgen_graph *graph)
     free(graph->node);
     free(graph->reader);
     free(graph->skipped);
+    free(graph->filled);
     free(graph->slot);
 }
 

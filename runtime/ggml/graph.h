@@ -11,8 +11,9 @@ struct ggml_cgraph;
 struct sdgen_graph {
     int nodes;
     const struct ggml_tensor **node;
-    int *reader;  /* the index of the one node that reads a node; -1: none, several, or its result is wanted for itself */
+    int *reader;   /* the index of the one node that reads a node; -1: none, several, or its result is wanted for itself */
     bool *skipped; /* computed by another node, or not at all */
+    bool *filled;  /* where another pattern is computed, so that no one else may do without it */
     int slots;
     struct sdgen_graph_slot {
         const struct ggml_tensor *node;

@@ -126,7 +126,7 @@ static void fuse_doubling(const struct sdgen_graph *graph, int at, int n_threads
     if (sdgen_conv2d_check(&fused) || sdgen_conv2d_work_size(&chosen.plan, &fused, n_threads) > work_size)
         return;
     state->node[at].conv2d = fused;
-    graph->skipped[index] = true;
+    graph->skipped[index] = stays; /* what only copies writes memory, too */
     struct sdgen_node_plan *plan = &state->node[index];
     *plan = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
     if (!stays)

@@ -19,8 +19,8 @@ bool sdgen_ggml_active(void);
  * memory yet counts for nothing, and is left to ggml later if ggml's own need turns out smaller. */
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads);
 
-/* Decides, once for all threads, which nodes are taken. An UPSCALE that only the convolution after it reads may stay unwritten; the
- * flag GGML_TENSOR_FLAG_OUTPUT keeps it. NULL (take none) where nothing is. Ended by sdgen_ggml_end. */
+/* Decides, once for all threads, which nodes are taken. An UPSCALE that only the convolution after it reads may stay unwritten, and so
+ * may the nodes that an attention is made of; the flag GGML_TENSOR_FLAG_OUTPUT keeps them. NULL (take none) where nothing is. Ended by sdgen_ggml_end. */
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size);
 void sdgen_ggml_end(struct sdgen_ggml_graph *state);
 

@@ -1,0 +1,227 @@
+"""Attention in ggml's graphs: what is made one, where its memory is used again, and what is next to the pattern."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.patched_ggml import TAKEN, TIMEOUT, build, every_form, settings, source
+
+MADE = re.compile(
+    r"^sdgen: made (\d+) attentions of several nodes each, (\d+) inputs copied first and (\d+) outputs last$",
+    re.MULTILINE,
+)
+
+# A case is computed with so many numbers of threads by the hook, and then by ggml.
+RUNS = 3
+
+# Relative to the largest number of a tensor.
+ERROR = 2e-6
+
+# Random graphs of each level: where they start, how many.
+SEEDS = [(0, 200), (200, 200)]
+
+# FLASH_ATTN_EXT.
+TAKEN_ONES = [
+    "flash_f32",
+    "flash_depth_40",
+    "flash_f16",
+    "flash_bf16",
+    "flash_mixed",
+    "flash_fused",
+    "flash_grouped",
+    "flash_values_deeper",
+    "flash_masked",
+    "flash_masked_by_head",
+    "flash_masked_query",
+    "flash_max_bias",
+    "flash_softcap",
+    "flash_sinks",
+    "flash_all",
+    "flash_one_query",
+]
+LEFT_ONES = ["flash_q8_0", "flash_q4_0_keys"]
+
+# The nodes of one attention, with memory as ggml hands it out.
+PATTERNS = [
+    "self",
+    "cross",
+    "four_dimensions",
+    "masked",
+    "masked_by_head",
+    "masked_by_some_heads",
+    "masked_by_part",
+    "batched",
+    "batched_masked",
+    "batched_grouped",
+    "grouped",
+    "made",
+    "made_batched",
+    "unmerged",
+    "unscaled",
+    "not_in_place",
+    "given_mask",
+    "given_mask_f16",
+    "given_longer_mask",
+    "given_mask_by_head",
+    "given_scale",
+    "sinks",
+    "one_query",
+    "one_key",
+    "one_head",
+    "transposed_after",
+    "output_wanted",
+    "product_wanted",
+    "product_read_twice",
+    "q_read_twice",
+    "k_wanted",
+    "q_from_read_twice",
+    "half_keys",
+    "keys_of_one_batch",
+    "keys_of_one_batch_4d",
+]
+NEXT_TO_PATTERNS = [
+    "v_read_twice",
+    "scores_read_twice",
+    "scaled_read_twice",
+    "masked_read_twice",
+    "weights_read_twice",
+    "scores_wanted",
+    "scaled_wanted",
+    "masked_wanted",
+    "weights_wanted",
+    "scale_with_bias",
+    "half_scores",
+    "quantized_keys",
+    "values_not_copied",
+    "swapped",
+    "mask_of_one_row",
+    "transposed_mask",
+    "batched_masked_by_head",
+    "flattened_by_copies",
+]
+
+# Those with memory of their own making: how many attentions, how many of their inputs and outputs are copied.
+PLACED: dict[str, tuple[int, int, int]] = {
+    "output_on_q": (1, 0, 1),
+    "output_on_k": (1, 0, 1),
+    "output_on_v": (1, 0, 1),
+    "output_on_mask": (1, 0, 1),
+    "output_on_scores": (1, 0, 0),
+    "product_on_q": (1, 0, 1),
+    "q_overwritten": (1, 1, 0),
+    "k_overwritten": (1, 1, 0),
+    "v_overwritten": (1, 1, 0),
+    "all_overwritten": (1, 3, 0),
+    "q_overwritten_output_on_copy": (1, 1, 1),
+    "copy_overwritten": (1, 0, 0),
+    "q_and_copy_overwritten": (0, 0, 0),
+    "made_overwritten": (0, 0, 0),
+    "mask_overwritten": (0, 0, 0),
+    "mask_overwritten_late": (0, 0, 0),
+    "sinks_overwritten": (0, 0, 0),
+    "output_on_sinks": (1, 0, 1),
+    "values_on_mask": (0, 0, 0),
+    "doubled_on_q": (1, 1, 0),
+    "chained": (2, 0, 0),
+    "chained_scores": (1, 0, 0),
+    "chained_scores_of_one_key": (1, 0, 0),
+    "soft_max_of_no_product": (0, 0, 0),
+}
+
+# Not of the hook's error, but of ggml's: the products before and after go through half precision or 8 bits.
+COARSE = {"half_scores": 2e-3, "quantized_keys": 2e-2}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a case."""
+
+    error: float
+    ggml_error: float
+    taken: tuple[int, int]
+    made: tuple[int, int, int]  # attentions, inputs and outputs copied
+
+
+@dataclass(frozen=True)
+class Graphs:
+    program: Path
+
+    def run(self, *arguments: object, **environment: str) -> Done:
+        command = [str(self.program), *map(str, arguments)]
+        # Threads that wait leave the processor to others: there are more of them than processors.
+        variables = settings(OMP_WAIT_POLICY="passive", **environment)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
+        assert done.returncode == 0, f"{arguments} {environment}: status {done.returncode}: {done.stderr}"
+        error, ggml_error = map(float, done.stdout.split())
+        taken, made = TAKEN.search(done.stderr), MADE.search(done.stderr)
+        assert taken, done.stderr
+        return Done(
+            error,
+            ggml_error,
+            (int(taken[1]), int(taken[2])),
+            (int(made[1]), int(made[2]), int(made[3])) if made else (0, 0, 0),
+        )
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
+    return Graphs(build("graphs", tmp_path_factory.mktemp("graphs")))
+
+
+@every_form
+@pytest.mark.parametrize("case", TAKEN_ONES)
+def test_one_node_is_taken(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, **form)
+    assert done.taken == (RUNS, RUNS) and done.made == (0, 0, 0)
+    assert done.error <= ERROR
+
+
+@pytest.mark.parametrize("case", LEFT_ONES)
+def test_one_node_is_left(graphs: Graphs, case: str) -> None:
+    done = graphs.run(case)
+    assert done.taken == (0, RUNS)
+    assert done.error == done.ggml_error
+
+
+@every_form
+@pytest.mark.parametrize("case", PATTERNS)
+def test_several_nodes_are_made_one(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, **form)
+    assert done.made[0] == RUNS and done.taken[0] == done.taken[1]
+    assert done.error <= ERROR
+
+
+@pytest.mark.parametrize("case", NEXT_TO_PATTERNS)
+def test_what_is_next_to_the_pattern_is_computed_node_by_node(graphs: Graphs, case: str) -> None:
+    done = graphs.run(case)
+    assert done.made == (0, 0, 0)
+    assert done.error <= COARSE.get(case, ERROR)
+
+
+@every_form
+@pytest.mark.parametrize("case", PLACED)
+def test_memory_used_again(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, **form)
+    attentions, inputs, outputs = PLACED[case]
+    assert done.made == (RUNS * attentions, RUNS * inputs, RUNS * outputs)
+    assert done.error <= ERROR
+
+
+@every_form
+@pytest.mark.parametrize(("first", "count"), SEEDS)
+def test_random_graphs(graphs: Graphs, first: int, count: int, form: dict[str, str]) -> None:
+    """The program ends with an error where a number is off; here only that there was enough of everything."""
+    done = graphs.run("random", first, count, **form)
+    assert done.taken[0] == done.taken[1]
+    assert all(some > count / 2 for some in done.made)
+
+
+def test_every_case_is_run() -> None:
+    """The program has no case that is not run here."""
+    names = re.findall(r'^    \{"(\w+)", ', source("graphs").read_text(), re.MULTILINE)
+    assert sorted(names) == sorted([*TAKEN_ONES, *LEFT_ONES, *PATTERNS, *NEXT_TO_PATTERNS, *PLACED])

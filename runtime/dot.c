@@ -47,9 +47,18 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_matmul *o
                                                        &output);
         }
     }
-    if (sdgen_after(&op->after))
+}
+
+/* What becomes of the columns of the blocks [begin, end), which may lie in several batches. */
+static void apply_after(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int64_t blocks, int64_t begin, int64_t end)
+{
+    while (begin < end) {
+        int64_t batch = begin / blocks, run_end = sdgen_min(end, (batch + 1) * blocks);
+        int64_t column = begin % blocks * COLUMNS, column_end = sdgen_min(column + (run_end - begin) * COLUMNS, op->n);
         sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){batch % op->batch[0], batch / op->batch[0]}, 0, op->m, column,
-                          columns, (float *)(void *)c + column, op->c_stride);
+                          column_end - column, (float *)(void *)sdgen_matmul_c(op, batch) + column, op->c_stride);
+        begin = run_end;
+    }
 }
 
 void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)
@@ -61,9 +70,12 @@ void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, con
     sdgen_wait(team);
     /* Items: blocks of COLUMNS columns, so that the tile that makes a column does not depend on the threads, within batches. */
     int64_t blocks = sdgen_ceil_div(op->n, COLUMNS), begin, end;
-    while (sdgen_queue_take(queue, blocks * op->batch[0] * op->batch[1], MOST_BLOCKS, team->nth, &begin, &end))
+    while (sdgen_queue_take(queue, blocks * op->batch[0] * op->batch[1], MOST_BLOCKS, team->nth, &begin, &end)) {
         for (int64_t item = begin; item < end; item++) {
             int64_t column = item % blocks * COLUMNS;
             multiply(plan, op, item / blocks, column, sdgen_min(COLUMNS, op->n - column));
         }
+        if (sdgen_after(&op->after))
+            apply_after(plan, op, blocks, begin, end);
+    }
 }

@@ -299,19 +299,27 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
     }
 }
 
-/* What becomes of the outputs: run by run of pixels of a row, the quads of which are neighbours. */
+/* What becomes of the outputs. Where rows of tiles are there as a whole, the pixels of all of them are one run of a channel; else each row
+ * of pixels is one. */
 static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t group,
                         int64_t first_quad, int64_t quads)
 {
     int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel), pixels = op->width_out * op->height_out;
-    for (int64_t quad = first_quad, next; quad < first_quad + quads; quad = next) {
+    int64_t end = sdgen_min(first_quad + quads, cut->quads), image_quads = cut->quads_x * cut->tiles_y;
+    for (int64_t quad = first_quad, next; quad < end; quad = next) {
         struct place place;
-        if (!place_of(cut, quad, &place))
-            return;
-        next = sdgen_min(first_quad + quads, (quad / cut->quads_x + 1) * cut->quads_x);
+        place_of(cut, quad, &place);
+        int64_t whole = sdgen_min(end - quad, image_quads - quad % image_quads) / cut->quads_x; /* rows of tiles */
+        bool one_run = place.x == 0 && whole > 0;
+        next = one_run ? quad + whole * cut->quads_x : sdgen_min(end, (quad / cut->quads_x + 1) * cut->quads_x);
+        int64_t rows = sdgen_min((one_run ? whole : 1) * cut->m, op->height_out - place.y);
         int64_t columns = sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
-        for (int64_t y = place.y; y < sdgen_min(place.y + cut->m, op->height_out); y++) {
-            int64_t pixel = y * op->width_out + place.x;
+        if (one_run) {
+            columns *= rows;
+            rows = 1;
+        }
+        for (int64_t row = 0; row < rows; row++) {
+            int64_t pixel = (place.y + row) * op->width_out + place.x;
             float *c = (float *)(void *)((char *)op->c + place.image * op->c_batch_stride) + channel * pixels + pixel;
             sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image, 0}, channel, channels, pixel, columns, c,
                               pixels * (int64_t)sizeof(float));

@@ -27,14 +27,20 @@ static int64_t tile_rows(const struct sdgen_plan *plan, const struct sdgen_matmu
     return rows;
 }
 
+/* Then c may only be written when what it held is no longer needed. */
+static bool adds_to_c(const struct sdgen_matmul *op)
+{
+    return op->after.addend.data == op->c;
+}
+
 /* All rows of the columns [column, column + columns) of one batch: a whole tile wide, or one column after the other. */
 static void multiply(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int64_t batch, int64_t column, int64_t columns)
 {
     const char *w = sdgen_matmul_w(op, batch), *x = sdgen_matmul_x(op, batch);
     float *c = (float *)(void *)sdgen_matmul_c(op, batch) + column, tile[FEW_ROWS][COLUMNS];
-    const bool after = sdgen_after_any(&op->after);
-    float *t = after ? tile[0] : c;
-    int64_t t_stride = after ? (int64_t)sizeof *tile : op->c_stride;
+    const bool in_place = adds_to_c(op);
+    float *t = in_place ? tile[0] : c;
+    int64_t t_stride = in_place ? (int64_t)sizeof *tile : op->c_stride;
     int64_t groups = sdgen_ceil_div(op->m, tile_rows(plan, op)), step = columns == COLUMNS ? COLUMNS : 1;
     for (int64_t group = 0; group < groups; group++) {
         int64_t row = group * op->m / groups, rows = (group + 1) * op->m / groups - row;
@@ -50,9 +56,22 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_matmul *o
                                                        &output);
         }
     }
-    if (after)
+    if (in_place)
         sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){batch % op->batch[0], batch / op->batch[0]}, 0, op->m, column,
                           columns, t, t_stride, c, op->c_stride);
+}
+
+/* What becomes of the columns of the blocks [begin, end), which may lie in several batches. */
+static void apply_after(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int64_t blocks, int64_t begin, int64_t end)
+{
+    while (begin < end) {
+        int64_t batch = begin / blocks, run_end = sdgen_min(end, (batch + 1) * blocks);
+        int64_t column = begin % blocks * COLUMNS, column_end = sdgen_min(column + (run_end - begin) * COLUMNS, op->n);
+        float *c = (float *)(void *)sdgen_matmul_c(op, batch) + column;
+        sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){batch % op->batch[0], batch / op->batch[0]}, 0, op->m, column,
+                          column_end - column, c, op->c_stride, c, op->c_stride);
+        begin = run_end;
+    }
 }
 
 void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)
@@ -64,9 +83,12 @@ void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, con
     sdgen_wait(team);
     /* Items: blocks of COLUMNS columns, so that the tile that makes a column does not depend on the threads, within batches. */
     int64_t blocks = sdgen_ceil_div(op->n, COLUMNS), begin, end;
-    while (sdgen_queue_take(queue, blocks * op->batch[0] * op->batch[1], MOST_BLOCKS, team->nth, &begin, &end))
+    while (sdgen_queue_take(queue, blocks * op->batch[0] * op->batch[1], MOST_BLOCKS, team->nth, &begin, &end)) {
         for (int64_t item = begin; item < end; item++) {
             int64_t column = item % blocks * COLUMNS;
             multiply(plan, op, item / blocks, column, sdgen_min(COLUMNS, op->n - column));
         }
+        if (sdgen_after_any(&op->after) && !adds_to_c(op))
+            apply_after(plan, op, blocks, begin, end);
+    }
 }

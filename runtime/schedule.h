@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /* A queue of `count` equal items, taken from the front in ranges that shrink toward the end: half of a thread's even share of
- * what is left, so that fast and slow cores finish together ("guided self-scheduling", Polychronopoulos and Kuck 1987). */
+ * what is left, so that fast and slow cores finish together ("guided self-scheduling", Polychronopoulos and Kuck 1987). One thread
+ * alone takes as many as it may. */
 struct sdgen_queue {
     _Alignas(64) _Atomic int64_t next;
 };
@@ -25,7 +26,7 @@ static inline bool sdgen_queue_take(struct sdgen_queue *queue, int64_t count, in
     do {
         if (next >= count)
             return false;
-        take = (count - next) / (2 * (int64_t)nth);
+        take = nth == 1 ? count - next : (count - next) / (2 * (int64_t)nth);
         take = take < 1 ? 1 : take > most ? most : take;
     } while (!atomic_compare_exchange_weak_explicit(&queue->next, &next, next + take, memory_order_relaxed, memory_order_relaxed));
     *begin = next;

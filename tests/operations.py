@@ -130,6 +130,15 @@ class Result:
         assert self.error <= limit, f"{what}: error {self.error:.3g}, allowed {limit:.3g}"
 
 
+# Places the operands of what becomes of the elements of a product or convolution.
+PlaceAfter = Callable[[Guards], native.After]
+
+
+def nothing_after(_arrays: Guards) -> native.After:
+    """The elements stay as they are."""
+    return native.After()
+
+
 @dataclass(frozen=True)
 class Matmul:
     """Gaps are in elements, behind each row and behind each batch."""
@@ -166,7 +175,7 @@ class Matmul:
         x = rng.standard_normal((self.batch[1], self.batch[0], self.m, self.k), np.float32)
         return stored(w, self.w_type), x, rng.standard_normal(self.n, np.float32)
 
-    def compute(self, data: tuple[NDArray[Any], Array, Array], run: Run) -> Array:
+    def compute(self, data: tuple[NDArray[Any], Array, Array], run: Run, after: PlaceAfter = nothing_after) -> Array:
         w_values, x_values, bias_values = data
         what = f"{self} {run}"
         with run.guards(run.flush) as arrays:
@@ -184,13 +193,14 @@ class Matmul:
                 *(w.ctypes.data, self.w_type, w_strides[2], (w_strides[1], w_strides[0]), self.w_repeat),
                 *(x.ctypes.data, x_strides[2], (x_strides[1], x_strides[0])),
                 *(c.ctypes.data, c_strides[2], (c_strides[1], c_strides[0])),
-                *(self.scale, None if bias is None else bias.ctypes.data),
+                *(self.scale, None if bias is None else bias.ctypes.data, after(arrays)),
             )
             execute("sdgen_matmul", op, arrays, run, what)
             result: Array = c.copy()
             return result
 
-    def judge(self, data: tuple[NDArray[Any], Array, Array], c: Array, run: Run) -> Result:
+    def reference(self, data: tuple[NDArray[Any], Array, Array]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The exact result, and the sums of the magnitudes of the products summed."""
         w, x, bias = loaded(data[0], self.w_type).astype(np.float64), data[1].astype(np.float64), data[2]
         for axis, repeat in ((1, self.w_repeat[0]), (0, self.w_repeat[1])):
             w = np.repeat(w, repeat, axis)[(slice(None),) * axis + (slice(x.shape[axis]),)]
@@ -198,11 +208,17 @@ class Matmul:
         exact, magnitude = x @ w * self.scale, np.abs(x) @ np.abs(w) * abs(self.scale)
         if self.bias:
             exact, magnitude = exact + bias, magnitude + np.abs(bias)
+        return exact, magnitude
+
+    def bound(self, run: Run) -> float:
+        """The most that the error measure can be."""
         kc = (run.blocking or default_blocking()).kc
         # At most kc roundings in a chain (kc is rounded up to a multiple of 4), one for each chain that is added to C,
         # one each for scale and bias.
-        bound = chain_bound(min(self.k, kc + 3) + -(-self.k // kc) + 2)
-        return Result(c, error_measure(c, exact, magnitude), bound)
+        return chain_bound(min(self.k, kc + 3) + -(-self.k // kc) + 2)
+
+    def judge(self, data: tuple[NDArray[Any], Array, Array], c: Array, run: Run) -> Result:
+        return Result(c, error_measure(c, *self.reference(data)), self.bound(run))
 
     def verify(self, rng: np.random.Generator, run: Run, most: float = CHANCE_ERROR) -> None:
         """Random data, computed and compared with float64."""
@@ -244,7 +260,7 @@ class Conv2d:
         x = rng.standard_normal((self.batch, self.channels_in, *self.size[::-1]), np.float32)
         return stored(w, self.w_type), x, rng.standard_normal(self.channels_out, np.float32)
 
-    def compute(self, data: tuple[NDArray[Any], Array, Array], run: Run) -> Array:
+    def compute(self, data: tuple[NDArray[Any], Array, Array], run: Run, after: PlaceAfter = nothing_after) -> Array:
         w_values, x_values, bias_values = data
         what = f"{self} {run}"
         with run.guards(run.flush) as arrays:
@@ -263,7 +279,7 @@ class Conv2d:
                 *(self.batch, self.channels_in, self.channels_out, *self.size, width, height, *self.kernel),
                 *(*self.stride, *self.pad, *self.dilation, w.ctypes.data, self.w_type),
                 *(x.ctypes.data, row, channel, image, c.ctypes.data, out_image),
-                *(self.scale, None if bias is None else bias.ctypes.data, self.upsample == 2),
+                *(self.scale, None if bias is None else bias.ctypes.data, self.upsample == 2, after(arrays)),
             )
             execute("sdgen_conv2d", op, arrays, run, what)
             result: Array = c.copy()
@@ -290,11 +306,14 @@ class Conv2d:
             exact, magnitude = exact + data[2][:, None, None], magnitude + np.abs(data[2][:, None, None])
         return exact, magnitude
 
-    def judge(self, data: tuple[NDArray[Any], Array, Array], c: Array) -> Result:
+    def bound(self) -> float:
+        """The most that the error measure can be, computed directly."""
         # However the sums are ordered, a product passes no more roundings than there are products, and two for scale
         # and bias.
-        length = self.channels_in * self.kernel[0] * self.kernel[1]
-        return Result(c, error_measure(c, *self.reference(data)), chain_bound(length + 3))
+        return chain_bound(self.channels_in * self.kernel[0] * self.kernel[1] + 3)
+
+    def judge(self, data: tuple[NDArray[Any], Array, Array], c: Array) -> Result:
+        return Result(c, error_measure(c, *self.reference(data)), self.bound())
 
     def verify(self, rng: np.random.Generator, run: Run, most: float = CHANCE_ERROR) -> None:
         """Random data, computed and compared with float64."""

@@ -62,6 +62,8 @@ def stamp_line(requirements: Path) -> str:
 
 def create_venv() -> list[str]:
     """Makes .venv unless a sound one is there; returns the lines of its stamp."""
+    if VENV.is_symlink():
+        die(f"{VENV.name} is a link; what it leads to is left alone: remove the link")
     lines = STAMP.read_text().splitlines() if STAMP.exists() else []
     if lines[:1] == [str(VENV)] and quiet(VENV_PYTHON, "-c", ""):
         return lines

@@ -49,12 +49,14 @@ static const struct {
 static const struct {
     enum sdgen_level level;
     int rows, columns, rate;
+    bool only16; /* of 16 rows there are kernels for a panel of so many only */
 } tiles[] = {
-    {SDGEN_LEVEL_C, 6, 16, 100},
-    {SDGEN_LEVEL_AVX2, 6, 16, 100},
-    {SDGEN_LEVEL_AVX512, 6, 32, 92},
-    {SDGEN_LEVEL_AVX512, 8, 48, 97},
-    {SDGEN_LEVEL_AVX512, 6, 64, 100},
+    {SDGEN_LEVEL_C, 6, 16, 100, false},
+    {SDGEN_LEVEL_AVX2, 6, 16, 100, false},
+    {SDGEN_LEVEL_AVX512, 16, 16, 85, true},
+    {SDGEN_LEVEL_AVX512, 6, 32, 92, false},
+    {SDGEN_LEVEL_AVX512, 8, 48, 97, false},
+    {SDGEN_LEVEL_AVX512, 6, 64, 100, false},
 };
 enum { TILES = sizeof tiles / sizeof *tiles };
 
@@ -113,6 +115,9 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) \
     _Static_assert((rows) <= SDGEN_MOST_ROWS && (width) <= SDGEN_MOST_COLUMNS && (width) % SDGEN_COLUMNS_STEP == 0, \
                    #symbol ": a tile that the drivers do not know");
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) \
+    _Static_assert((rows) <= SDGEN_MOST_ROWS16 && (width) <= SDGEN_MOST_COLUMNS && (width) % SDGEN_COLUMNS_STEP == 0, \
+                   #symbol ": a tile that the drivers do not know");
 #define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) \
     _Static_assert((width) == SDGEN_COLUMNS_STEP, #symbol ": a width that the drivers do not know");
 #define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) \
@@ -166,12 +171,13 @@ static int64_t useful_rate(int i, int64_t rows, int64_t columns)
     return (int64_t)tiles[i].rate * 1000 * columns / (column_panels * tiles[i].columns) * panel_rows / tiles[i].rows;
 }
 
-struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns)
+static int select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns, bool may16)
 {
     int best = -1;
     int64_t best_rate = -1;
     for (int i = 0; i < TILES; i++) {
-        if (plan->kernels != &tables[tiles[i].level] || (plan->tile_columns && plan->tile_columns != tiles[i].columns))
+        if (plan->kernels != &tables[tiles[i].level] || (plan->tile_columns && plan->tile_columns != tiles[i].columns) ||
+            (tiles[i].only16 && !may16))
             continue;
         int64_t rate = useful_rate(i, rows, columns);
         if (rate > best_rate) {
@@ -179,10 +185,26 @@ struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows,
             best_rate = rate;
         }
     }
+    return best;
+}
+
+struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns)
+{
+    int i = select_tile(plan, rows, columns, false);
     return (struct sdgen_tile){
-        .rows = tiles[best].rows,
-        .columns = tiles[best].columns,
-        .gemm = plan->kernels->gemm[tiles[best].columns / SDGEN_COLUMNS_STEP],
+        .rows = tiles[i].rows,
+        .columns = tiles[i].columns,
+        .gemm = plan->kernels->gemm[tiles[i].columns / SDGEN_COLUMNS_STEP],
+    };
+}
+
+struct sdgen_tile sdgen_select_tile16(const struct sdgen_plan *plan, int64_t rows, int64_t columns)
+{
+    int i = select_tile(plan, rows, columns, true);
+    return (struct sdgen_tile){
+        .rows = tiles[i].rows,
+        .columns = tiles[i].columns,
+        .gemm = plan->kernels->gemm16[tiles[i].columns / SDGEN_COLUMNS_STEP],
     };
 }
 
@@ -195,13 +217,14 @@ static const struct {
 } winograd_costs[SDGEN_MOST_WINOGRAD + 1] = {[2] = {65, 29, 84, 24}, [3] = {105, 64, 102, 64}, [4] = {125, 91, 123, 128}};
 
 /* Cycles of a convolution if its products ran at the peak of two vectors a cycle. */
-static double winograd_cycles(const struct sdgen_conv2d *op, int m, int lanes, int tile_columns)
+static double winograd_cycles(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int lanes)
 {
     double in = (double)op->channels_in, out = 16.0 * (double)((op->channels_out + 15) / 16);
     double quads = (double)((op->width_out + 4 * m - 1) / (4 * m) * ((op->height_out + m - 1) / m) * op->batch);
-    double columns = (double)tile_columns * ceil(4 * quads / tile_columns);
+    int i = select_tile(plan, 16, (int64_t)(4 * quads), true);
+    double columns = tiles[i].columns * ceil(4 * quads / tiles[i].columns);
     double blocks = ceil(columns / 128); /* about what a block holds; the weights are transformed for each */
-    double product = (m + 2) * (m + 2) * columns * in * out / (2 * lanes);
+    double product = (m + 2) * (m + 2) * columns * in * out / (2 * lanes) * 100 / tiles[i].rate;
     return product + columns / lanes * (in * winograd_costs[m].input + out * winograd_costs[m].output) +
            blocks * in * out / 16 * winograd_costs[m].weights;
 }
@@ -227,7 +250,7 @@ int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv
     int best = 0;
     double least = direct_cycles(op, lanes);
     for (int m = 2; m <= SDGEN_MOST_WINOGRAD; m++) {
-        double cycles = winograd_cycles(op, m, lanes, 2 * lanes);
+        double cycles = winograd_cycles(plan, op, m, lanes);
         if (op->channels_in >= winograd_costs[m].least_channels && cycles < least) {
             best = m;
             least = cycles;

@@ -7,6 +7,7 @@
 
 enum {
     SDGEN_MOST_ROWS = 8,
+    SDGEN_MOST_ROWS16 = 16,
     SDGEN_MOST_COLUMNS = 64,
     SDGEN_COLUMNS_STEP = 16,
     SDGEN_TYPES = 3,
@@ -29,7 +30,7 @@ struct sdgen_winograd_kernels {
 struct sdgen_kernels {
     /* by columns / SDGEN_COLUMNS_STEP, and by rows */
     sdgen_gemm_kernel *gemm[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_MOST_ROWS + 1];
-    sdgen_gemm_kernel *gemm16[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_MOST_ROWS + 1]; /* A's rows 16 numbers apart */
+    sdgen_gemm_kernel *gemm16[SDGEN_MOST_COLUMNS / SDGEN_COLUMNS_STEP + 1][SDGEN_MOST_ROWS16 + 1]; /* A's rows 16 numbers apart */
     sdgen_dot_kernel *dot[SDGEN_TYPES][SDGEN_DOT_ROWS + 1][SDGEN_DOT_COLUMNS + 1]; /* by type, rows and columns */
     struct sdgen_winograd_kernels winograd[SDGEN_MOST_WINOGRAD + 1]; /* by m */
     struct sdgen_winograd_kernels winograd_up;                       /* m = 2, of an image doubled */
@@ -50,6 +51,9 @@ struct sdgen_tile {
 
 /* The tile for a product of so many rows and columns; a pure function. */
 struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows, int64_t columns);
+
+/* The same of a product of up to 16 rows, by the kernels that take A from a panel of so many; its `gemm` are these. */
+struct sdgen_tile sdgen_select_tile16(const struct sdgen_plan *plan, int64_t rows, int64_t columns);
 
 /* The m of F(m x m, 3 x 3) for a convolution, 2 where its image is doubled; 0: directly. A pure function. */
 int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);

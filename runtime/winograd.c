@@ -66,7 +66,7 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     cut.tiles_y = sdgen_ceil_div(op->height_out, m);
     cut.quads_x = sdgen_ceil_div(cut.tiles_x, QUAD);
     cut.quads = cut.quads_x * cut.tiles_y * op->batch;
-    cut.tile = sdgen_select_tile(plan, GROUP, cut.quads * QUAD);
+    cut.tile = sdgen_select_tile16(plan, GROUP, cut.quads * QUAD);
     cut.panel_quads = cut.tile.columns / QUAD;
     cut.panels = sdgen_ceil_div(cut.quads, cut.panel_quads);
 
@@ -264,7 +264,6 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
     int64_t columns = cut->tile.columns, m_stride = panels * columns;
     int64_t rows = sdgen_min(GROUP, op->channels_out - group * GROUP);
     int64_t row_panels = sdgen_ceil_div(rows, cut->tile.rows);
-    sdgen_gemm_kernel *const *gemm = plan->kernels->gemm16[columns / SDGEN_COLUMNS_STEP];
     int64_t size = sdgen_type_size(op->w_type), w_stride = op->channels_in * 9 * size;
     for (int64_t channel = 0; channel < op->channels_in; channel += cut->chain) {
         int64_t channels = sdgen_min(cut->chain, op->channels_in - channel);
@@ -281,7 +280,7 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
                                  ((first_panel + panel) * op->channels_in + channel) * columns;
                 for (int64_t p = 0; p < row_panels; p++) {
                     int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
-                    gemm[row_end - row](
+                    cut->tile.gemm[row_end - row](
                         (size_t)channels, work->u + tap * u_tap(channels) + row, v,
                         work->m + tap * m_tap(m_stride) + row * m_stride + panel * columns, (size_t)m_stride * sizeof(float), &epilogue);
                 }

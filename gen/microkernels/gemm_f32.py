@@ -6,6 +6,7 @@ other, and adds their outer product.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gen.contract import EPILOGUE, GEMM
@@ -259,15 +260,24 @@ _TILES = {
     "avx512": ((6, 32), (6, 64), (8, 48)),
 }
 
-KERNELS = tuple(
-    KernelSpec("gemm", ("f32",), (rows, columns), level)
-    for level, tiles in _TILES.items()
-    for most, columns in tiles
-    for rows in range(1, most + 1)
-)
 
-# The same tiles of products whose A is a part of the rows of a panel of sixteen.
-GEMM16_KERNELS = tuple(KernelSpec("gemm16", spec.types, spec.tile, spec.level) for spec in KERNELS)
+# Beside those, of products whose A is a part of the rows of a panel of sixteen: all of the rows by one vector, for
+# images of so few tiles that a wider panel would be padded. It loads 1.06 vectors for each multiply-add.
+_NARROW_TILES = {"avx2": (), "avx512": ((16, 16),)}
+
+
+def _specs(operation: str, tiles: Mapping[str, Sequence[tuple[int, int]]]) -> tuple[KernelSpec, ...]:
+    """Kernels of tiles of each level, with every smaller number of rows."""
+    return tuple(
+        KernelSpec(operation, ("f32",), (rows, columns), level)
+        for level, shapes in tiles.items()
+        for most, columns in shapes
+        for rows in range(1, most + 1)
+    )
+
+
+KERNELS = _specs("gemm", _TILES)
+GEMM16_KERNELS = (*_specs("gemm16", _TILES), *_specs("gemm16", _NARROW_TILES))
 
 FAMILY = Family(
     macro="SDGEN_GEMM_KERNEL",

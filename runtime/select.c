@@ -259,6 +259,14 @@ int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv
     return best;
 }
 
+bool sdgen_has_tile(enum sdgen_level level, int columns)
+{
+    for (int i = 0; i < TILES; i++)
+        if (tiles[i].level == level && tiles[i].columns == columns && !tiles[i].only16)
+            return true;
+    return false;
+}
+
 /* The index of the variable's value among the names; fallback where it is unset or empty; -1 and a message where it is none. */
 static int choice(const char *variable, const char *const names[], int count, int fallback, char *message, size_t message_size)
 {
@@ -273,23 +281,6 @@ static int choice(const char *variable, const char *const names[], int count, in
         length += snprintf(message + length, message_size - (size_t)length, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " and ",
                            names[i]);
     return -1;
-}
-
-/* SDGEN_TUNE=name=value,...: false and a message where a name or value is none. */
-static bool tune(struct sdgen_config *config, char *message, size_t message_size)
-{
-    const char *text = getenv("SDGEN_TUNE");
-    for (const char *item = text; item && *item;) {
-        size_t length = strcspn(item, ",");
-        static const char name[] = "winograd=";
-        if (length != sizeof name || strncmp(item, name, sizeof name - 1) != 0 || !strchr("0234", item[length - 1])) {
-            snprintf(message, message_size, "SDGEN_TUNE=%.100s: allowed are winograd=0, winograd=2, winograd=3 and winograd=4", text);
-            return false;
-        }
-        config->winograd = (enum sdgen_winograd_choice)(item[length - 1] - '0');
-        item += length + (item[length] == ',');
-    }
-    return true;
 }
 
 bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size)
@@ -317,8 +308,8 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     config->profile = profile;
     config->cap = (enum sdgen_level)(cap + 1);
     config->verbose = verbose;
-    config->winograd = SDGEN_WINOGRAD_BY_SHAPE;
-    return tune(config, message, message_size);
+    enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, config->form, config->cap);
+    return sdgen_tuning_from_environment(&config->tuning, level, message, message_size);
 }
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most)

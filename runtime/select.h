@@ -55,6 +55,12 @@ struct sdgen_tile sdgen_select_tile(const struct sdgen_plan *plan, int64_t rows,
 /* The same of a product of up to 16 rows, by the kernels that take A from a panel of so many; its `gemm` are these. */
 struct sdgen_tile sdgen_select_tile16(const struct sdgen_plan *plan, int64_t rows, int64_t columns);
 
+/* Whether products can be made with tiles of so many columns. */
+bool sdgen_has_tile(enum sdgen_level level, int columns);
+
+/* What the environment and the tuning file say of a level; as sdgen_config_from_environment says. */
+bool sdgen_tuning_from_environment(struct sdgen_tuning *tuning, enum sdgen_level level, char *message, size_t message_size);
+
 /* The m of F(m x m, 3 x 3) for a convolution, 2 where its image is doubled; 0: directly. A pure function. */
 int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 

@@ -102,8 +102,12 @@ class Cpuid(Structure):
     ]
 
 
+class Tuning(Structure):
+    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb")]
+
+
 class Config(Structure):
-    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int), ("profile", c_int), ("winograd", c_int)]
+    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int), ("profile", c_int), ("tuning", Tuning)]
 
 
 class KernelRow(Structure):
@@ -361,6 +365,7 @@ class Report(Structure):
 STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_processor": Processor,
     "sdgen_cpuid": Cpuid,
+    "sdgen_tuning": Tuning,
     "sdgen_config": Config,
     "sdgen_kernel_row": KernelRow,
     "sdgen_blocking": Blocking,

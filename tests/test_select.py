@@ -211,13 +211,13 @@ def configure(monkeypatch: pytest.MonkeyPatch, **variables: str) -> tuple[bool, 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, config, _ = configure(monkeypatch)
     assert passed
-    assert (config.form, config.cap, config.verbose, config.winograd) == (Form.ASSEMBLY, max(Level), 0, -1)
+    assert (config.form, config.cap, config.verbose, config.tuning.winograd) == (Form.ASSEMBLY, max(Level), 0, -1)
 
 
 @pytest.mark.parametrize("m", [0, 2, 3, 4])
 def test_tune(monkeypatch: pytest.MonkeyPatch, m: int) -> None:
     passed, config, _ = configure(monkeypatch, SDGEN_TUNE=f"winograd={m}")
-    assert passed and config.winograd == m
+    assert passed and config.tuning.winograd == m
 
 
 @pytest.mark.parametrize("value, form", [("assembly", Form.ASSEMBLY), ("c", Form.C), ("upstream", Form.UPSTREAM)])

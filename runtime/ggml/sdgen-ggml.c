@@ -65,16 +65,15 @@ static void print_profile(void)
 
 static void choose(void)
 {
-    char message[256];
+    char message[640];
     if (!sdgen_config_from_environment(&chosen.config, message, sizeof message)) {
         fprintf(stderr, "sdgen: %s\n", message);
         exit(2);
     }
-    const struct sdgen_processor *processor = sdgen_processor();
-    enum sdgen_level level = sdgen_select_level(processor->features, chosen.config.form, chosen.config.cap);
-    chosen.plan.kernels = sdgen_kernels(level);
-    chosen.plan.blocking = sdgen_blocking(processor);
-    chosen.plan.winograd = chosen.config.winograd;
+    if (*message)
+        fprintf(stderr, "sdgen: %s\n", message);
+    enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, chosen.config.form, chosen.config.cap);
+    chosen.plan = sdgen_plan(level, &chosen.config.tuning);
     if (chosen.config.verbose) {
         print_choice(level);
         atexit(print_counts);

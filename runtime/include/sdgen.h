@@ -91,16 +91,39 @@ enum sdgen_winograd_choice {
     SDGEN_WINOGRAD_BY_SHAPE = -1,
 };
 
+/* What may be chosen otherwise than by processor and shape; -1: not. */
+struct sdgen_tuning {
+    int winograd, tile, kc, mc, nc, packed_mb;
+};
+
+/* One row for each member of struct sdgen_tuning. */
+struct sdgen_tunable {
+    const char *name;
+    int least, most;        /* allowed values... */
+    const int *values;      /* ...or these only, least to most, if not NULL; -1 behind the last */
+    const char *meaning;
+    const char *by_default; /* in words */
+};
+SDGEN_API size_t sdgen_tunable_count(void);
+SDGEN_API const struct sdgen_tunable *sdgen_tunable(size_t index); /* NULL from the count on */
+
+/* Reads name=value,... into the tuning, whose other members stay. Where a name or value is none, returns false and writes one sentence,
+ * which names what is allowed, into message. */
+SDGEN_API bool sdgen_tune(struct sdgen_tuning *tuning, const char *text, char *message, size_t message_size);
+
 struct sdgen_config {
     enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
     enum sdgen_level cap;     /* SDGEN_ISA=avx2|avx512: the richest level taken; the richest built if unset */
     int verbose;              /* SDGEN_VERBOSE=0|1|2 */
     int profile;              /* SDGEN_PROFILE=0|1 */
-    enum sdgen_winograd_choice winograd; /* SDGEN_TUNE=winograd=0|2|3|4; by shape if unset */
+    struct sdgen_tuning tuning; /* SDGEN_TUNE=name=value,..., over what the tuning file says */
 };
 
 /* Reads the configuration from the environment. On a wrong value returns false and writes one sentence, which names the
- * variable, the value and what is allowed, into message. */
+ * variable, the value and what is allowed, into message. Then the tuning file, which `python -m gen tune` writes: SDGEN_TUNE_FILE, or
+ * sdgen/tuning in the user's folder of configurations; it says for which processor it is, and for each level what is to be chosen. One
+ * that is of another processor, or that cannot be understood, changes nothing, and the sentence says so, with true returned; else the
+ * message is empty. */
 SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size);
 
 /* ---- kernels ---- */
@@ -333,6 +356,9 @@ SDGEN_API const char *sdgen_map_check(const struct sdgen_map *op);
 SDGEN_API const char *sdgen_permute_check(const struct sdgen_permute *op);
 SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
+
+/* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
+SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
 
 /* Bytes of working memory for up to nth threads. */
 SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth);

@@ -62,7 +62,7 @@ size_t sdgen_test_sizeof(const char *name)
         SIZE(sdgen_blocking),  SIZE(sdgen_matmul),   SIZE(sdgen_conv2d),  SIZE(sdgen_plan),
         SIZE(sdgen_operand),   SIZE(sdgen_map),      SIZE(sdgen_group_norm), SIZE(sdgen_layer_norm),
         SIZE(sdgen_epilogue),  SIZE(sdgen_patches),  SIZE(sdgen_scores),  SIZE(sdgen_unpack),
-        SIZE(sdgen_map_run),   SIZE(sdgen_after),    SIZE(sdgen_attention),
+        SIZE(sdgen_map_run),   SIZE(sdgen_after),    SIZE(sdgen_attention), SIZE(sdgen_tuning),
         SIZE(sdgen_test_report),
 #undef SIZE
     };

@@ -10,7 +10,7 @@ enum { FEW_ROWS = 16 };
 
 bool sdgen_dot_fits(const struct sdgen_plan *plan, const struct sdgen_matmul *op)
 {
-    return op->m <= FEW_ROWS && plan->kernels->dot[op->w_type][1][1];
+    return op->m <= FEW_ROWS && !op->gated && plan->kernels->dot[op->w_type][1][1];
 }
 
 size_t sdgen_dot_work_size(void)

@@ -14,6 +14,9 @@ enum { LEAST_SHARES = 4 };
  * the magnitudes summed in one chain, 1.5e-7 to 2.4e-7 in two, and 1.2e-7 to 1.7e-7 in three. */
 enum { LEAST_CHAINS = 3, LEAST_CHAIN = 12 };
 
+/* A block of a gated product, of which both halves are to stay in L2: fewer rows are handed out at a time, and fewer columns. */
+enum { GATED_ROWS = 256, GATED_COLUMNS = 256 };
+
 /* How a product is cut; the same for every thread. */
 struct cut {
     int64_t depth_step;    /* length of a chain of sums, a multiple of 4; the last may be shorter */
@@ -37,20 +40,25 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
 
     int64_t most_depth = blocking->packed_bytes / (LEAST_CHUNK_ROWS * (int64_t)sizeof(float));
     cut.slab = sdgen_min(sdgen_max(most_depth / cut.depth_step, 1) * cut.depth_step, gemm->depth);
+    if (gemm->gated)
+        cut.slab = gemm->depth;
     int64_t row_bytes = cut.slab * (int64_t)sizeof(float);
-    int64_t most_rows = sdgen_max(blocking->packed_bytes / row_bytes, LEAST_CHUNK_ROWS);
+    int64_t most_rows = sdgen_max(blocking->packed_bytes / row_bytes, gemm->gated ? gemm->tile.rows : LEAST_CHUNK_ROWS);
     cut.chunks = sdgen_ceil_div(gemm->rows, most_rows);
     int64_t chunk_rows = sdgen_ceil_div(gemm->rows, cut.chunks);
     cut.unit_size = chunk_rows * cut.slab;
     cut.units = cut.chunks * (gemm->a_shared ? 1 : gemm->batches);
     cut.group = sdgen_min(cut.units, sdgen_max(blocking->packed_bytes / (chunk_rows * row_bytes), 1));
 
-    cut.nc = sdgen_max(blocking->nc / gemm->tile.columns, 1) * gemm->tile.columns;
+    int64_t nc = gemm->gated ? sdgen_min(blocking->nc, GATED_COLUMNS) : blocking->nc;
+    cut.nc = sdgen_max(nc / gemm->tile.columns, 1) * gemm->tile.columns;
     cut.column_panels = sdgen_ceil_div(gemm->columns, gemm->tile.columns);
     cut.nc = sdgen_min(cut.nc, cut.column_panels * gemm->tile.columns);
     int64_t products = cut.column_panels * cut.group * (gemm->a_shared ? gemm->batches : 1);
     int64_t row_panels = sdgen_ceil_div(chunk_rows, gemm->tile.rows);
     cut.row_shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, products), row_panels);
+    if (gemm->gated)
+        cut.row_shares = sdgen_min(sdgen_max(cut.row_shares, sdgen_ceil_div(chunk_rows, GATED_ROWS)), row_panels);
     return cut;
 }
 
@@ -80,7 +88,8 @@ static int64_t panel_row(const struct unit *unit, int64_t panel)
 struct work {
     struct sdgen_queue *packing, *products;
     float *a;
-    float *b; /* this thread's */
+    float *b;    /* this thread's */
+    float *gate; /* this thread's, where the product is gated: [rows of a share][nc] */
 };
 
 enum { LINE = 64 };
@@ -100,13 +109,21 @@ static size_t b_size(const struct cut *cut)
     return line_up((size_t)(cut->nc * cut->depth_step) * sizeof(float));
 }
 
+static size_t gate_size(const struct sdgen_gemm *gemm, const struct cut *cut)
+{
+    if (!gemm->gated)
+        return 0;
+    int64_t panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
+    return line_up((size_t)(sdgen_ceil_div(panels, cut->row_shares) * gemm->tile.rows * cut->nc) * sizeof(float));
+}
+
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
 {
     struct cut cut = cut_of(plan, gemm, nth);
-    return LINE + 2 * sizeof(struct sdgen_queue) + a_size(&cut) + (size_t)nth * b_size(&cut);
+    return LINE + 2 * sizeof(struct sdgen_queue) + a_size(&cut) + (size_t)nth * (b_size(&cut) + gate_size(gemm, &cut));
 }
 
-static struct work work_of(const struct cut *cut, const struct sdgen_team *team)
+static struct work work_of(const struct sdgen_gemm *gemm, const struct cut *cut, const struct sdgen_team *team)
 {
     char *base = (char *)team->work;
     base += (LINE - (uintptr_t)base % LINE) % LINE;
@@ -115,7 +132,9 @@ static struct work work_of(const struct cut *cut, const struct sdgen_team *team)
     work.products = work.packing + 1;
     base += 2 * sizeof(struct sdgen_queue);
     work.a = (float *)(void *)base;
-    work.b = (float *)(void *)(base + a_size(cut) + (size_t)team->ith * b_size(cut));
+    base += a_size(cut) + (size_t)team->ith * (b_size(cut) + gate_size(gemm, cut));
+    work.b = (float *)(void *)base;
+    work.gate = (float *)(void *)(base + b_size(cut));
     return work;
 }
 
@@ -149,21 +168,29 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
         }
 }
 
-/* One block of C: a unit's panels [first_panel, last_panel) by the columns [column, column + columns), columns <= nc. */
-static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                           const struct unit *unit, struct slab slab, const float *unit_a, int64_t first_panel,
-                           int64_t last_panel, int64_t batch, int64_t column, int64_t columns, float *b)
+/* What is multiplied at a time: a unit's panels [first, last) by some columns of C. */
+struct block {
+    const struct unit *unit;
+    const float *a; /* the unit's */
+    int64_t first, last;
+    int64_t batch, column, columns; /* columns <= nc */
+};
+
+/* The sums of a block with the columns of B from `column` on, to t: rows of t_stride bytes, the first that of the first panel. What
+ * becomes of them where `after`. */
+static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
+                             const struct block *block, struct slab slab, int64_t column, float *b, char *t, int64_t t_stride, bool after)
 {
-    int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1);
-    char *c = (char *)gemm->c(gemm, batch) + column * (int64_t)sizeof(float);
-    const int64_t batches[2] = {batch % gemm->batch0, batch / gemm->batch0};
+    const struct unit *unit = block->unit;
+    const int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1), columns = block->columns;
+    const int64_t batches[2] = {block->batch % gemm->batch0, block->batch / gemm->batch0}, first_row = panel_row(unit, block->first);
     for (int64_t begin = slab.begin; begin < slab.end; begin += cut->depth_step) {
         int64_t end = sdgen_min(begin + cut->depth_step, slab.end), depth = end - begin;
-        const float *a = unit_a + unit->rows * (begin - slab.begin);
+        const float *a = block->a + unit->rows * (begin - slab.begin);
         bool last = end == gemm->depth;
-        gemm->pack_b(gemm, plan->kernels, batch, column, columns, begin, end, b);
-        for (int64_t mc_panel = first_panel; mc_panel < last_panel; mc_panel += panels_step) {
-            int64_t mc_end = sdgen_min(mc_panel + panels_step, last_panel);
+        gemm->pack_b(gemm, plan->kernels, block->batch, column, columns, begin, end, b);
+        for (int64_t mc_panel = block->first; mc_panel < block->last; mc_panel += panels_step) {
+            int64_t mc_end = sdgen_min(mc_panel + panels_step, block->last);
             for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
                 struct sdgen_epilogue epilogue = {
                     .columns = (int32_t)sdgen_min(columns - j, gemm->tile.columns),
@@ -175,16 +202,40 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
                     int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
                     epilogue.row_bias = last && gemm->row_bias ? gemm->row_bias + unit->row + row : NULL;
                     gemm->tile.gemm[rows]((size_t)depth, a + row * depth, b + j * depth,
-                                          (float *)(void *)(c + (unit->row + row) * gemm->c_stride) + j, (size_t)gemm->c_stride,
-                                          &epilogue);
+                                          (float *)(void *)(t + (row - first_row) * t_stride) + j, (size_t)t_stride, &epilogue);
                 }
             }
-            if (last && sdgen_after_any(&gemm->after)) {
-                int64_t row = unit->row + panel_row(unit, mc_panel), rows = unit->row + panel_row(unit, mc_end) - row;
-                float *t = (float *)(void *)(c + row * gemm->c_stride);
-                sdgen_after_apply(plan->kernels, &gemm->after, batches, row, rows, column, columns, t, gemm->c_stride, t, gemm->c_stride);
+            if (last && after) {
+                int64_t row = panel_row(unit, mc_panel), rows = panel_row(unit, mc_end) - row;
+                float *to = (float *)(void *)(t + (row - first_row) * t_stride);
+                sdgen_after_apply(plan->kernels, &gemm->after, batches, unit->row + row, rows, column, columns, to, t_stride, to, t_stride);
             }
         }
+    }
+}
+
+static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
+                           const struct block *block, struct slab slab, const struct work *work)
+{
+    const int64_t first_row = panel_row(block->unit, block->first);
+    char *c = (char *)gemm->c(gemm, block->batch) + (block->unit->row + first_row) * gemm->c_stride + block->column * (int64_t)sizeof(float);
+    if (!gemm->gated) {
+        multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
+        return;
+    }
+    const int64_t gate_stride = cut->nc * (int64_t)sizeof(float), rows = panel_row(block->unit, block->last) - first_row;
+    multiply_columns(plan, gemm, cut, block, slab, gemm->columns + block->column, work->b, (char *)work->gate, gate_stride, false);
+    multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, false);
+    for (int64_t row = 0; row < rows; row++) {
+        float *to = (float *)(void *)(c + row * gemm->c_stride);
+        plan->kernels->map[gemm->after.function](&(struct sdgen_map_run){
+            .x = work->gate + row * cut->nc,
+            .y = to,
+            .n = block->columns,
+            .factor = to,
+            .scale = 1,
+            .parameter = {gemm->after.parameter[0], gemm->after.parameter[1]},
+        });
     }
 }
 
@@ -207,9 +258,17 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
             int64_t column = begin % panels * gemm->tile.columns;
             int64_t column_end = sdgen_min(column + (run_end - begin) * gemm->tile.columns, gemm->columns);
             int64_t first_panel = share * unit.panels / cut->row_shares, last_panel = (share + 1) * unit.panels / cut->row_shares;
+            const struct block block = {
+                .unit = &unit,
+                .a = work->a + index * cut->unit_size,
+                .first = first_panel,
+                .last = last_panel,
+                .batch = gemm->a_shared ? batch : unit.batch,
+                .column = column,
+                .columns = column_end - column,
+            };
             if (first_panel < last_panel)
-                multiply_block(plan, gemm, cut, &unit, slab, work->a + index * cut->unit_size, first_panel, last_panel,
-                               gemm->a_shared ? batch : unit.batch, column, column_end - column, work->b);
+                multiply_block(plan, gemm, cut, &block, slab, work);
             begin = run_end;
         }
 }
@@ -217,7 +276,7 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
 void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team)
 {
     struct cut cut = cut_of(plan, gemm, team->nth);
-    struct work work = work_of(&cut, team);
+    struct work work = work_of(gemm, &cut, team);
     if (team->ith == 0)
         sdgen_queue_reset(work.packing);
     sdgen_wait(team);

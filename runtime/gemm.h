@@ -31,6 +31,8 @@ struct sdgen_gemm {
     float *(*c)(const struct sdgen_gemm *gemm, int64_t batch);
     bool accumulate;          /* C is added to */
     struct sdgen_after after; /* but for an addend that is C, which is what `accumulate` is for */
+    bool gated;               /* C[i][j] = t[i][j] * f(t[i][j + columns]), f of `after`, which has nothing else; B and column_bias are twice
+                                 as wide as C */
     int64_t batch0;           /* batches of the first of the two dimensions that there may be */
 };
 

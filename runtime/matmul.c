@@ -21,6 +21,8 @@ const char *sdgen_matmul_check(const struct sdgen_matmul *op)
         return "c or one of its strides is not aligned to its elements";
     if (op->m > 1 && op->c_stride < op->n * (int64_t)sizeof(float))
         return "rows of c overlap";
+    if (op->gated && (op->after.shift || op->after.weight.data || op->after.addend.data || op->after.factor.data))
+        return "what is gated has more than a function after it";
     if (op->after.addend.data == op->c && op->scale != 1)
         return "an addend that is c is not scaled, the product is";
     return sdgen_after_check(&op->after, op->c, (const int64_t[]){op->m > 1 ? op->c_stride : -1, op->batch[0] > 1 ? op->c_batch_stride[0] : -1,
@@ -69,6 +71,7 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
         .c = c_of,
         .accumulate = op->after.addend.data == op->c,
         .after = op->after,
+        .gated = op->gated,
         .batch0 = op->batch[0],
     };
     if (gemm.accumulate)

@@ -165,6 +165,7 @@ class Matmul(Structure):
         ("scale", c_float),
         ("bias", c_void_p),
         ("after", After),
+        ("gated", c_bool),
     ]
 
 

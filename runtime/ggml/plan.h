@@ -50,6 +50,12 @@ bool sdgen_function_of(const struct ggml_tensor *node, enum sdgen_function *func
 /* A tensor as an operand of what has the result's shape, repeated along dimensions of length 1; false where it cannot be one. */
 bool sdgen_operand_of(const struct ggml_tensor *tensor, const struct ggml_tensor *result, struct sdgen_operand *operand);
 
+/* A product whose result is gated, in the place of the MUL of both halves; false where that is none. The nodes that it makes needless are
+ * marked as skipped. */
+enum { SDGEN_GATE_NODES = 4 };
+bool sdgen_match_gate(const struct ggml_cgraph *of, const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int index,
+                      struct sdgen_node_plan *plan, int needless[SDGEN_GATE_NODES], int *count);
+
 /* Makes the nodes after a product, a convolution, a norm or an elementwise operation a part of it, as far as that can be: the plan
  * moves to the last of them. `verbose` says on stderr what was taken, and why no more. */
 void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, bool verbose);

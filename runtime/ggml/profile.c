@@ -51,9 +51,10 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
     case SDGEN_MATMUL: {
         const struct sdgen_matmul *op = &plan->matmul;
         int64_t batches = op->batch[0] * op->batch[1];
-        snprintf(entry.name, NAME, batches > 1 ? "linear %lldx%lldx%lld x%lld" : "linear %lldx%lldx%lld", LL(op->m), LL(op->n), LL(op->k),
-                 LL(batches));
-        entry.flops = 2.0 * (double)op->m * (double)op->n * (double)op->k * (double)batches;
+        int length = snprintf(entry.name, NAME, "linear %lldx%lldx%lld%s", LL(op->m), LL(op->n), LL(op->k), op->gated ? " gated" : "");
+        if (batches > 1)
+            snprintf(entry.name + length, NAME - (size_t)length, " x%lld", LL(batches));
+        entry.flops = (op->gated ? 4.0 : 2.0) * (double)op->m * (double)op->n * (double)op->k * (double)batches;
         break;
     }
     case SDGEN_CONV2D: {

@@ -254,6 +254,21 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         else
             sdgen_unmatch_attention(&graph, &match);
     }
+    for (int i = 0; i < graph.nodes; i++) {
+        struct sdgen_node_plan gated;
+        int needless[SDGEN_GATE_NODES], count;
+        if (!sdgen_match_gate(of, &graph, state, i, &gated, needless, &count))
+            continue;
+        const bool fits = node_work_size(&gated, n_threads) <= work_size;
+        for (int j = 0; j < count; j++) {
+            graph.skipped[needless[j]] = fits;
+            if (fits)
+                state->node[needless[j]] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
+        }
+        if (fits)
+            state->node[i] = gated;
+        graph.filled[i] = fits;
+    }
     for (int i = 0; i < graph.nodes; i++)
         if (can_head_chain(&state->node[i]) && state->node[i].head == i && !graph.skipped[i])
             sdgen_extend_chain(&graph, state, i, verbose);

@@ -207,7 +207,11 @@ struct sdgen_after {
  *
  *   c[b1][b0][m][n] = scale * sum over k of x[b1][b0][m][k] * w[b1 / w_repeat[1]][b0 / w_repeat[0]][n][k] + bias[n]
  *
- * Elements along k are side by side in x and w, and along n in c. */
+ * then what `after` says. Where it is gated, w and bias have 2 n rows, and with t[n] the result above,
+ *
+ *   c[b1][b0][m][i] = t[i] * f(t[i + n]),  i < n,  f the function of `after`, which has nothing else
+ *
+ * ("GLU Variants Improve Transformer", Shazeer 2020). Elements along k are side by side in x and w, and along n in c. */
 struct sdgen_matmul {
     int64_t m, n, k;
     int64_t batch[2];
@@ -221,6 +225,7 @@ struct sdgen_matmul {
     float scale;       /* 1: none */
     const float *bias; /* [n], or NULL */
     struct sdgen_after after;
+    bool gated;
 };
 
 /* Two-dimensional convolution:

@@ -79,7 +79,8 @@ class Checker:
             raise self.fail(f"{name} is of {value.dtype}, but has to be of {dtype}")
         if not _fits(value.shape, shape):
             raise self.fail(f"{name} has shape {_shown(value.shape)}, but has to have {_shown(shape)}")
-        self._strides(name, value, apart, backwards, unaligned)
+        if value.size:  # numpy's strides of an array without elements mean nothing
+            self._strides(name, value, apart, backwards, unaligned)
         if not unaligned and value.size and value.ctypes.data % dtype.itemsize:
             raise self.fail(f"{name} is not aligned, but has to be, to its elements of {dtype.itemsize} bytes")
         if writable:

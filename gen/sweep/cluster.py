@@ -37,7 +37,7 @@ def sweep(variants: Sequence[Variant], log: Log, seconds: float, address: str) -
                 for variant, workers, done in jobs:
                     future = client.submit(_job, variant, done, seconds, workers=workers, pure=False)
                     futures[future] = variant
-                for future in distributed.as_completed(futures):
+                for future in distributed.as_completed(futures, loop=client.loop):
                     _take(future, futures[future], address, log, tally)
                     progress.advance(futures[future].label)
             finally:
@@ -52,6 +52,8 @@ def sweep(variants: Sequence[Variant], log: Log, seconds: float, address: str) -
 def _client(distributed: Any, address: str) -> Iterator[Any]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
+        # A client that is given an address that makes no sense takes long to be gone.
+        distributed.comm.resolve_address(address)
         client = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from gen import isa
 
+_LOCK = Path(tempfile.gettempdir(), f"sdgen-sweep-{os.getuid()}.lock")
+
 
 def model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The processor's model; with family and number, as virtual machines may name no more than its maker."""
@@ -32,8 +34,7 @@ def describe() -> tuple[str, tuple[str, ...]]:
 @contextmanager
 def alone() -> Iterator[None]:
     """Waits until no other sweep of this user measures on this machine."""
-    path = Path(tempfile.gettempdir(), f"sdgen-sweep-{os.getuid()}.lock")
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

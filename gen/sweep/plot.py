@@ -17,7 +17,8 @@ from gen.sweep.errors import SweepError
 from gen.sweep.records import Record, described
 from gen.sweep.report import Group
 
-_INCH = (4.6, 3.4)  # of a plot
+_INCH = (4.6, 3.4)  # of a plot, at least
+_BAR = 0.3  # inches of a bar
 
 
 def write_png(records: Sequence[Record], axes: tuple[str, str] | None, path: Path) -> None:
@@ -68,7 +69,9 @@ def _png(records: Sequence[Record], axes: tuple[str, str] | None) -> bytes:
             raise SweepError(f"--axes: {group.operation} has no option {min(unknown)!r}; there are: {there}")
     columns = min(3, 1 + len(maps))
     rows = math.ceil((1 + len(maps)) / columns)
-    figure = Figure(figsize=(_INCH[0] * columns, _INCH[1] * rows), layout="constrained")
+    tiles = sum(len({record.shape for record in group.records}) for group in found)
+    height = max(_INCH[1], _BAR * tiles)
+    figure = Figure(figsize=(_INCH[0] * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
     places = figure.subplots(rows, columns, squeeze=False).ravel()
     _bars(places[0], found)
@@ -122,7 +125,7 @@ def _bars(place: Any, found: Sequence[Group]) -> None:
     place.invert_yaxis()
     place.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     place.axvline(1, color="black", linewidth=0.8)
-    place.legend(fontsize=6, loc="lower left")
+    place.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
     place.set_title("the best of each tile, share of the peak", fontsize=8)
     place.tick_params(axis="x", labelsize=7)
 

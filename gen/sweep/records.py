@@ -154,7 +154,10 @@ class Log:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        empty = self.path.is_file() and not os.fstat(self._file).st_size
         os.close(self._file)
+        if empty:
+            self.path.unlink()
 
     def done(self, processor: str) -> frozenset[str]:
         """The keys of what was measured on a processor; what failed is tried again."""

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from gen.isa import LEVELS
 from gen.sweep.errors import SweepError
 from gen.sweep.records import FAILED, TIMED, WRONG, Record, latest, read
 
@@ -60,12 +61,14 @@ def skipped(count: int) -> str:
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
-    """What is compared with what, in the order of the names."""
+    """What is compared with what: by processor, then by operation, then by level, lowest first."""
     found: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in records:
         if record.status == TIMED:
             found.setdefault(record.group, []).append(record)
-    return [Group(*key, tuple(sorted(found[key], key=lambda r: -r.share))) for key in sorted(found)]
+    ranks = {level: rank for rank, level in enumerate(LEVELS)}
+    keys = sorted(found, key=lambda key: (key[0], key[2:], ranks.get(key[1], len(ranks)), key[1]))
+    return [Group(*key, tuple(sorted(found[key], key=lambda r: -r.share))) for key in keys]
 
 
 def conclusion(group: Group) -> list[str]:
@@ -145,7 +148,7 @@ def summary_table(found: Sequence[Group], processor: str) -> Table:
     for name in ("variants", "median", "best", "unit", "share", "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
     below: dict[str, float] = {}
-    for group in sorted(found, key=lambda g: (g.title, g.level)):
+    for group in found:
         if group.processor != processor:
             continue
         rate, other = group.best.rate_median or 0.0, below.get(group.title)

@@ -26,9 +26,9 @@ CHOICES = {
 
 # Of the families whose tiles may be others than those of their tables, those tried where none is named.
 TILES = {
-    ("gemm", "avx2"): ((6, 16), (4, 24), (3, 32)),
+    ("gemm", "avx2"): ((6, 16), (5, 16), (4, 24)),
     ("gemm", "avx512"): ((6, 32), (6, 64), (8, 48)),
-    ("gemm16", "avx2"): ((6, 16), (4, 24), (3, 32)),
+    ("gemm16", "avx2"): ((6, 16), (5, 16), (4, 24)),
     ("gemm16", "avx512"): ((6, 32), (6, 64), (8, 48)),
     ("scores", "avx2"): ((6, 16),),
     ("scores", "avx512"): ((6, 32), (6, 64)),
@@ -77,9 +77,7 @@ def variants(
     """
     found: dict[Variant, None] = {}  # each once, in order
     for plain in _plain(name, tuple(levels), tiles):
-        family, workload = family_of(plain), _workload(plain)
-        if not family.options:
-            raise SweepError(f"{name}: there is nothing to vary, as its family has no options")
+        family, workload = family_of(plain), workload_of(plain)
         _check(name, family, workload, settings)
         axes = {option: _values(option, family, settings) for option in family.options}
         parameters = {key: tuple(settings.get(key, (default,))) for key, default in workload.parameters.items()}
@@ -92,16 +90,9 @@ def variants(
     return sorted(found, key=lambda variant: not variant.is_default)  # the defaults first
 
 
-def _workload(spec: KernelSpec) -> Workload:
-    operation = "map" if spec.operation.startswith("map_") else spec.operation
-    if operation not in WORKLOADS:
-        raise SweepError(f"{spec.operation}: there is nothing to sweep; there are: {', '.join(operations())}")
-    return WORKLOADS[operation]
-
-
 def workload_of(spec: KernelSpec) -> Workload:
     """What a kernel is checked and timed with."""
-    return _workload(spec)
+    return WORKLOADS["map" if spec.operation.startswith("map_") else spec.operation]
 
 
 def operations() -> list[str]:
@@ -138,6 +129,8 @@ def _plain(name: str, levels: tuple[str, ...], tiles: Sequence[tuple[int, ...]])
     if named and named[0].level not in levels:
         raise SweepError(f"{name} is of level {named[0].level}, but asked for is {', '.join(levels)}")
     found = named or [spec for spec in every if name in (spec.operation, "_".join((spec.operation, *spec.types)))]
+    if not found and any(name in (spec.name, spec.operation) for spec in registry.specs(LEVELS)):
+        raise SweepError(f"{name} has no options to vary; of those that have, there are {', '.join(operations())}")
     if not found:
         there = ", ".join(operations())
         raise SweepError(f"unknown kernel or family {name!r}; there are {there}, and the names of `python -m gen list`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -23,9 +24,10 @@ from gen.sweep.variants import Variant
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
-def _ignore_interrupts() -> None:
-    """The parent decides what an interrupt means."""
+def _begin(folder: Path) -> None:
+    """What a process begins with: interrupts are the parent's, and what it leaves lies in a folder that is removed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = str(folder)
 
 
 class Builders:
@@ -33,7 +35,7 @@ class Builders:
 
     def __init__(self, jobs: int, folder: Path) -> None:
         self._folder = folder
-        self._pool = ProcessPoolExecutor(jobs, _CONTEXT, _ignore_interrupts)
+        self._pool = ProcessPoolExecutor(jobs, _CONTEXT, _begin, (folder,))
 
     def build(self, variants: Sequence[Variant], done: Collection[str]) -> list[Built]:
         """The variants, built in a folder of their own."""
@@ -50,12 +52,13 @@ class Builders:
 class Measurer:
     """The process that measures; started when it is needed, and anew where a kernel ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._running: tuple[SpawnProcess, Connection] | None = None
 
     def _start(self) -> tuple[SpawnProcess, Connection]:
         ours, theirs = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+        process = _CONTEXT.Process(target=_serve, args=(theirs, self._folder), daemon=True)
         process.start()
         theirs.close()
         return process, ours
@@ -87,8 +90,8 @@ class Measurer:
             self._running = None
 
 
-def _serve(connection: Connection) -> None:
-    _ignore_interrupts()
+def _serve(connection: Connection, folder: Path) -> None:
+    _begin(folder)
     while True:
         try:
             built, seconds = connection.recv()
@@ -103,7 +106,7 @@ def _serve(connection: Connection) -> None:
 @contextmanager
 def workers(jobs: int, folder: Path) -> Iterator[tuple[Builders, Measurer]]:
     """The processes, which end with the block."""
-    builders, measurer = Builders(jobs, folder), Measurer()
+    builders, measurer = Builders(jobs, folder), Measurer(folder)
     try:
         yield builders, measurer
     finally:

@@ -23,6 +23,7 @@ import numpy as np
 
 from gen import registry
 from gen.dsl import DslError, Kernel
+from gen.isa import LEVELS
 from gen.native import Call, NativeKernel, build
 from gen.native.library import compile_kernels, family_of, open_library
 from gen.sweep import machine, records
@@ -153,7 +154,7 @@ class _Probes:
     """Loops that measure the processor; remembers how fast the NOPs ran at best."""
 
     def __init__(self) -> None:
-        specs = {spec.name: spec for spec in registry.specs(("avx2", "avx512")) if spec.operation.startswith("probe")}
+        specs = {spec.name: spec for spec in registry.specs(LEVELS) if spec.operation.startswith("probe")}
         self.kernels = build(specs.values())
         self.rows = {name: registry.family_of(spec).row(spec) for name, spec in specs.items()}
         self.best_nops = 0.0

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from gen.errors import UserError
@@ -20,8 +20,9 @@ from gen.sweep.measure import Built, build_variant, failed, measure
 from gen.sweep.records import Record
 from gen.sweep.variants import Variant
 
-# Anew, not by fork: a fork has locks of threads that it lacks.
-_CONTEXT = multiprocessing.get_context("spawn")
+# From a process that has imported all they need and has no threads, whose locks a fork would inherit.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload([__name__])
 
 
 def _begin(folder: Path) -> None:
@@ -54,9 +55,9 @@ class Measurer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._running: tuple[SpawnProcess, Connection] | None = None
+        self._running: tuple[ForkServerProcess, Connection] | None = None
 
-    def _start(self) -> tuple[SpawnProcess, Connection]:
+    def _start(self) -> tuple[ForkServerProcess, Connection]:
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_serve, args=(theirs, self._folder), daemon=True)
         process.start()

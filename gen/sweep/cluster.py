@@ -50,7 +50,8 @@ def sweep(variants: Sequence[Variant], log: Log, seconds: float, address: str) -
 
 @contextmanager
 def _client(distributed: Any, address: str) -> Iterator[Any]:
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):  # what it says is said in a sentence below
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         # A client that is given an address that makes no sense takes long to be gone.
         distributed.comm.resolve_address(address)
@@ -68,9 +69,14 @@ def _client(distributed: Any, address: str) -> Iterator[Any]:
 def _models(client: Any, address: str) -> dict[str, tuple[list[str], tuple[str, ...]]]:
     """The workers and the levels of each model of processor."""
     try:
+        client.run_on_scheduler(machine.model)
         told: dict[str, tuple[str, tuple[str, ...]]] = client.run(machine.describe)
-    except Exception as error:  # whatever a worker raises, most of all that it has no gen
-        raise SweepError(f"the workers of {address} cannot run this version of sdgen's `gen`: {error}") from error
+    except Exception as error:  # whatever they raise, most of all that they have no gen
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise SweepError(
+            f"the scheduler at {address} or a worker cannot run this repository's `gen`, which has to be on the "
+            f"PYTHONPATH of all of them: {why}"
+        ) from error
     if not told:
         raise SweepError(f"the scheduler at {address} has no workers")
     models: dict[str, tuple[list[str], tuple[str, ...]]] = {}
@@ -114,7 +120,7 @@ def _take(future: Any, variant: Variant, address: str, log: Log, tally: Tally) -
             raise SweepError(
                 f"the scheduler at {address} was lost; {len(log.records)} results are in {log.path}"
             ) from error
-        tally.failed += 1  # a worker that ended, most likely by the kernel
+        tally.fail(f"{type(error).__name__}: {error}".splitlines()[0])  # a worker ended, most likely by the kernel
         return
     if isinstance(result, str):
         raise SweepError(f"a worker cannot measure {variant.label}: {result}")

@@ -70,10 +70,10 @@ def _png(records: Sequence[Record], axes: tuple[str, str] | None) -> bytes:
     columns = min(3, 1 + len(maps))
     rows = math.ceil((1 + len(maps)) / columns)
     tiles = sum(len({record.shape for record in group.records}) for group in found)
-    height = max(_INCH[1], _BAR * tiles)
-    figure = Figure(figsize=(_INCH[0] * columns, height * rows), layout="constrained")
+    heights = [max(_INCH[1], _BAR * tiles), *[_INCH[1]] * (rows - 1)]
+    figure = Figure(figsize=(_INCH[0] * columns, sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
-    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    places = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
     _bars(places[0], found)
     for place, (group, pair) in zip(places[1:], maps, strict=False):
         _heat_map(place, group, pair)

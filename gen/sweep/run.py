@@ -32,19 +32,26 @@ class Tally:
     reason: str = ""  # why the first one of them cannot be made
     wrong: int = 0
     failed: int = 0
+    failure: str = ""  # of the first one
 
     def add(self, record: Record) -> None:
         """Counts a variant that was measured."""
         self.measured += record.status == TIMED
         self.wrong += record.status == WRONG
-        self.failed += record.status == FAILED
+        if record.status == FAILED:
+            self.fail(record.note)
+
+    def fail(self, why: str) -> None:
+        """Counts a variant that failed."""
+        self.failed += 1
+        self.failure = self.failure or why
 
     def sentence(self, log: Log) -> str:
         """All of it."""
         parts = [f"{self.measured} variants timed"]
         parts += [f"{self.skipped} recorded before"] if self.skipped else []
         parts += [f"{self.wrong} wrong"] if self.wrong else []
-        parts += [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.failed} failed ({self.failure})"] if self.failed else []
         parts += [f"{self.impossible} cannot be made ({self.reason})"] if self.impossible else []
         return f"{', '.join(parts)}: {log.path}"
 

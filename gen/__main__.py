@@ -15,7 +15,10 @@ from rich.table import Table
 
 from gen import predict, registry
 from gen.dsl import DslError, Kernel
+from gen.errors import UserError
 from gen.isa import UnknownLevelError, choices, parse_levels
+from gen.sweep import commands as measuring
+from gen.sweep.errors import Interrupted
 
 _ISA_HELP = f"comma-separated; {choices()}"
 
@@ -61,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
             metavar="OPTION=N",
             help="an option other than the default, e.g. unroll=8; may be repeated",
         )
+    measuring.add_sweep(commands)
+    measuring.add_report(commands)
     return parser
 
 
@@ -110,7 +115,7 @@ def _predict(kernel: Kernel, processors: Sequence[str], as_json: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit status: 2 where the arguments name something that does not exist."""
+    """Runs the command line; the exit status: 2 where something asked for cannot be, 130 after an interrupt."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:
@@ -121,15 +126,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif chosen.command == "predict":
             kernel = registry.build(registry.find(chosen.name, dict(chosen.set)))
             _predict(kernel, chosen.processor.split(","), chosen.json)
+        elif chosen.command == "sweep":
+            measuring.sweep(chosen)
+        elif chosen.command == "report":
+            measuring.show_report(chosen)
         elif chosen.out is None:
-            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict)")
+            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict, sweep, report)")
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
             print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has enough, as `head` does
         return 0
-    except (UnknownLevelError, registry.UnknownKernelError, predict.PredictionError, DslError, OSError) as error:
+    except (Interrupted, KeyboardInterrupt) as error:
+        print(f"python -m gen: {str(error) or 'interrupted'}", file=sys.stderr)
+        return 130
+    except ModuleNotFoundError as error:
+        print(f"python -m gen: {chosen.command} needs {error.name}: pip install it, or `make venv`", file=sys.stderr)
+        return 2
+    except (
+        *(UnknownLevelError, registry.UnknownKernelError, predict.PredictionError, UserError),
+        *(DslError, OSError),
+    ) as error:
         print(f"python -m gen: {error}", file=sys.stderr)
         return 2
     return 0

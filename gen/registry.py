@@ -46,6 +46,7 @@ MANIFEST = "manifest.json"
 DEPFILE = "kernels.d"
 
 _PACKAGE = Path(__file__).parent
+_TOOLS = ("gen.native.", "gen.sweep.")  # what is there to use kernels, and not to write them
 
 
 class UnknownKernelError(Exception):
@@ -151,7 +152,8 @@ def describe(kernel: Kernel) -> dict[str, Any]:
 
 def sources() -> list[Path]:
     """The files of this package that the output depends on: modules imported and templates."""
-    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith("gen.")]
+    names = [name for name in sys.modules if f"{name}.".startswith("gen.") and not f"{name}.".startswith(_TOOLS)]
+    modules = [sys.modules[name] for name in names]
     files = {Path(module.__file__) for module in modules if module.__file__}
     return sorted(files | set((_PACKAGE / "templates").glob("*.j2")))
 

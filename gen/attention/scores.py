@@ -89,7 +89,10 @@ class _Scores:
         a.CMOVA(self.steps, self.depth)
         a.SUB(self.depth, self.steps)
         a.MOV(self.count, self.steps)
-        a.SHR(self.count, unroll.bit_length() - 1)
+        if unroll > 1:
+            a.SHR(self.count, unroll.bit_length() - 1)
+        else:
+            a.TEST(self.count, self.count)  # a shift by 0 leaves the flags as they are
         a.JZ(rest)
         with a.loop("steps", self.count, align):
             for c in range(unroll):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gen.contract import MOMENTS_KERNEL
-from gen.dsl import Assembler, Contract, Kernel, Memory, Register, at, vector_unit
+from gen.dsl import Assembler, Contract, DslError, Kernel, Memory, Register, at, vector_unit
 from gen.family import Family
 from gen.isa import LEVELS
 from gen.spec import KernelSpec
@@ -25,6 +25,8 @@ def build(spec: KernelSpec) -> Kernel:
     a = Assembler(spec, level, MOMENTS_KERNEL)
     v = vector_unit(a)
     chains = spec.option("vectors", OPTIONS["vectors"])
+    if chains < 2 or chains & (chains - 1):
+        raise DslError(f"{spec.name}: vectors is {chains}, but has to be a power of two from 2 on")
     elements = chains * v.lanes // 2
     n, x, sums = a.argument("n"), a.argument("x"), a.argument("sums")
     values = a.vector("values", "elements as doubles")

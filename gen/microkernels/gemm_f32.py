@@ -107,7 +107,10 @@ class _Tile:
 
         a.comment(f"{unroll} steps a pass: sum[i][j] += a[p][i] * b[p][j]")
         a.MOV(count, k)
-        a.SHR(count, unroll.bit_length() - 1)
+        if unroll > 1:
+            a.SHR(count, unroll.bit_length() - 1)
+        else:
+            a.TEST(count, count)  # a shift by 0 leaves the flags as they are
         a.JZ(rest)
         with a.loop("steps", count, align):
             self.prefetch("a", self.spec.option("prefetch_a", OPTIONS["prefetch_a"]), 4 * self.a_width * unroll)

@@ -1,0 +1,1 @@
+"""Sweeps: variants of kernels built, checked against double precision, timed, recorded, reported."""

@@ -1,0 +1,166 @@
+"""Which variants a sweep has: tiles, options of the family, and parameters of the workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from gen import registry
+from gen.family import Family
+from gen.isa import LEVELS
+from gen.native.library import family_of
+from gen.spec import KernelSpec
+from gen.sweep.errors import SweepError
+from gen.sweep.workloads import WORKLOADS, Workload
+
+# What is tried of each option where nothing else is asked for, beside the family's default.
+CHOICES = {
+    "unroll": (1, 2, 4, 8),
+    "align": (16, 32, 64),
+    "prefetch_a": (0, 256, 512),
+    "prefetch_b": (0, 512, 1024),
+    "prefetch": (0, 1),
+    "vectors": (1, 2, 3, 4),
+}
+
+# Of the families whose tiles may be others than those of their tables, those tried where none is named.
+TILES = {
+    ("gemm", "avx2"): ((6, 16), (5, 16), (4, 24)),
+    ("gemm", "avx512"): ((6, 32), (6, 64), (8, 48)),
+    ("gemm16", "avx2"): ((6, 16), (5, 16), (4, 24)),
+    ("gemm16", "avx512"): ((6, 32), (6, 64), (8, 48)),
+    ("scores", "avx2"): ((6, 16),),
+    ("scores", "avx512"): ((6, 32), (6, 64)),
+}
+
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel and the parameters of what it is timed with."""
+
+    spec: KernelSpec
+    parameters: tuple[tuple[str, int], ...]
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Every option of the family, with the value that the kernel has."""
+        return {**family_of(self.spec).options, **dict(self.spec.options)}
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the kernel is as it is built for the runtime."""
+        return not self.spec.options and self.spec in registry.specs([self.spec.level])
+
+    @property
+    def label(self) -> str:
+        """The kernel's name and the parameters."""
+        return " ".join((self.spec.name, *(f"{name}={value}" for name, value in self.parameters)))
+
+
+def parse_tiles(text: str) -> tuple[tuple[int, ...], ...]:
+    """Tiles as `--tile` takes them: 6x16,4x24."""
+    parts = [tile.split("x") for tile in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) < 1000 for tile in parts for part in tile):
+        raise SweepError(f"--tile {text}: tiles are ROWSxCOLUMNS, or WIDTH alone, with commas between them: 6x16,4x24")
+    return tuple(tuple(map(int, tile)) for tile in parts)
+
+
+def variants(
+    name: str, levels: Iterable[str], settings: Mapping[str, Sequence[int]], tiles: Sequence[tuple[int, ...]]
+) -> list[Variant]:
+    """The variants of a kernel, or of an operation's kernels; raises SweepError where the arguments make no sense.
+
+    `settings` are values of options and parameters in place of those that are tried otherwise; likewise `tiles`.
+    """
+    found: dict[Variant, None] = {}  # each once, in order
+    for plain in _plain(name, tuple(levels), tiles):
+        family, workload = family_of(plain), workload_of(plain)
+        _check(name, family, workload, settings)
+        axes = {option: _values(option, family, settings) for option in family.options}
+        parameters = {key: tuple(settings.get(key, (default,))) for key, default in workload.parameters.items()}
+        for values in product(*parameters.values()):
+            chosen = tuple(zip(parameters, values, strict=True))
+            for options in product(*axes.values()):
+                pairs = zip(axes, options, strict=True)
+                others = {key: value for key, value in pairs if value != family.options[key]}
+                found.setdefault(Variant(plain.with_options(**others), chosen))
+    return sorted(found, key=lambda variant: not variant.is_default)  # the defaults first
+
+
+def workload_of(spec: KernelSpec) -> Workload:
+    """What a kernel is checked and timed with."""
+    return WORKLOADS["map" if spec.operation.startswith("map_") else spec.operation]
+
+
+def operations() -> list[str]:
+    """The operations that can be swept."""
+    names = dict.fromkeys(spec.operation for family in registry.FAMILIES for spec in family.kernels if family.options)
+    return [name for name in names if name in WORKLOADS or name.startswith("map_")]
+
+
+def _values(option: str, family: Family, settings: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+    """The values of an option, the default first unless others were asked for."""
+    default = family.options[option]
+    return tuple(settings[option]) if option in settings else tuple(dict.fromkeys((default, *CHOICES[option])))
+
+
+def _check(name: str, family: Family, workload: Workload, settings: Mapping[str, Sequence[int]]) -> None:
+    known = {**family.options, **workload.parameters}
+    for key, values in settings.items():
+        if key not in known:
+            there = ", ".join(f"{option} ({default})" for option, default in known.items())
+            raise SweepError(f"{name} has no option {key!r}; there are, with their defaults: {there}")
+        least = 1 if key in workload.parameters or key == "align" else 0
+        for value in values:
+            if not least <= value <= workload.most.get(key, _MOST):
+                most = workload.most.get(key, _MOST)
+                raise SweepError(f"--set {key}={value}: the value has to be from {least} to {most}")
+            if key == "align" and value & (value - 1):
+                raise SweepError(f"--set align={value}: the value has to be a power of two")
+
+
+def _plain(name: str, levels: tuple[str, ...], tiles: Sequence[tuple[int, ...]]) -> list[KernelSpec]:
+    """The kernels with default options: one by name, or those of an operation, with its types or without."""
+    every = [spec for spec in registry.specs(LEVELS) if spec.operation in operations()]
+    named = [spec for spec in every if spec.name == name]
+    if named and named[0].level not in levels:
+        raise SweepError(f"{name} is of level {named[0].level}, but asked for is {', '.join(levels)}")
+    found = named or [spec for spec in every if name in (spec.operation, "_".join((spec.operation, *spec.types)))]
+    if not found and any(name in (spec.name, spec.operation) for spec in registry.specs(LEVELS)):
+        raise SweepError(f"{name} has no options to vary; of those that have, there are {', '.join(operations())}")
+    if not found:
+        there = ", ".join(operations())
+        raise SweepError(f"unknown kernel or family {name!r}; there are {there}, and the names of `python -m gen list`")
+    kinds = dict.fromkeys((spec.operation, spec.types, spec.level) for spec in found if spec.level in levels)
+    if not named or tiles:
+        found = [
+            KernelSpec(operation, types, tile, level)
+            for operation, types, level in kinds
+            for tile in tiles or TILES.get((operation, level)) or _table(operation, types, level)
+        ]
+    for spec in found:
+        _check_tile(spec)
+    return found
+
+
+def _table(operation: str, types: tuple[str, ...], level: str) -> tuple[tuple[int, ...], ...]:
+    specs = registry.specs([level])
+    return tuple(spec.tile for spec in specs if (spec.operation, spec.types) == (operation, types))
+
+
+def _check_tile(spec: KernelSpec) -> None:
+    shown = "x".join(map(str, spec.tile))
+    if (spec.operation, spec.level) not in TILES:
+        allowed = _table(spec.operation, spec.types, spec.level)
+        if spec.tile not in allowed:
+            there = ", ".join("x".join(map(str, tile)) for tile in allowed)
+            raise SweepError(f"--tile {shown}: {spec.operation} of {spec.level} has tiles {there or 'of no kind'}")
+        return
+    lanes = LEVELS[spec.level].lanes
+    if len(spec.tile) != 2 or spec.tile[1] % lanes:
+        raise SweepError(f"--tile {shown}: ROWSxCOLUMNS is needed, with columns a multiple of {lanes} for {spec.level}")
+    if spec.operation == "gemm16" and spec.tile[0] > 16:
+        raise SweepError(f"--tile {shown}: gemm16 takes its rows from a panel of 16")

@@ -67,6 +67,12 @@ bench: venv sd-cli baseline ## Time kernels and operations against the FMA peak,
 bench-attention: venv ## Measure attention through ggml's API, beside the unpatched builds (BENCH_ARGS=--quick for a short version)
 	@$(VENV_PYTHON) bench/attention.py $(BENCH_ARGS)
 
+# What cannot be installed bench/peers.py leaves out.
+.PHONY: peers
+peers: venv sd-cli baseline ## Time a step and the VAE in OpenVINO and PyTorch as well (1.3 GB; PEERS_ARGS='--level avx2')
+	@$(PYTHON) scripts/setup_venv.py --peers || true
+	@$(VENV_PYTHON) bench/peers.py $(PEERS_ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built, but for .venv and the downloads
 	@find build -mindepth 1 -maxdepth 1 ! -name download -exec rm -rf {} + 2>/dev/null || true

@@ -18,7 +18,7 @@ from compare import processor
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from sdcli import BUILD, show
+from sdcli import BUILD, positive, show
 
 BUILD_SCRIPT = BUILD.parent / "scripts" / "build.py"
 
@@ -168,12 +168,6 @@ def cell(column: Column, row: Row) -> str:
         return ""
     # JSON has no infinity, which the error of what is no number is.
     return "none" if row[column.key] is None else escape(column.shown(row[column.key]))
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return int(text)
 
 
 def parse() -> argparse.Namespace:

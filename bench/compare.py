@@ -39,9 +39,13 @@ def processor() -> str:
     return cpuinfo("model name") or platform.processor() or platform.machine()
 
 
+def has_avx512() -> bool:
+    return "avx512f" in cpuinfo("flags").split()
+
+
 def default_programs() -> list[str]:
     """All, but for those that would be on this processor what others are already."""
-    return [name for name in PROGRAMS if "avx512f" in cpuinfo("flags").split() or not name.endswith("-avx2")]
+    return [name for name in PROGRAMS if has_avx512() or not name.endswith("-avx2")]
 
 
 def best(runs: list[sdcli.Run]) -> sdcli.Run:
@@ -63,7 +67,9 @@ def missed(comparison: sdcli.Comparison, arguments: argparse.Namespace) -> list[
 
 def main() -> None:
     parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=1, help="run each so often and take its best (default: 1)")
+    parser.add_argument(
+        "--repeat", type=sdcli.positive, default=1, help="run each so often and take its best (default: 1)"
+    )
     parser.add_argument(
         "--only",
         choices=PROGRAMS,
@@ -83,8 +89,6 @@ def main() -> None:
     required = any(value is not None for name, value in vars(arguments).items() if name.startswith("require_"))
     if required and not {"sdgen", "baseline"} <= set(arguments.only):
         parser.error("--require options need both sdgen and baseline")
-    if arguments.repeat < 1:
-        parser.error(f"--repeat: {arguments.repeat} is less than 1")
 
     # In turns, so that a slow minute of the machine does not fall on one program alone.
     runs: dict[str, list[sdcli.Run]] = {name: [] for name in arguments.only}

@@ -134,22 +134,31 @@ def run(program: Path, label: str, settings: Settings, picture: Path, variables:
     return result
 
 
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return int(text)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=positive, default=2, help="(default: %(default)s)")
+    parser.add_argument("--size", type=positive, default=512, help="width and height (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=positive, default=len(os.sched_getaffinity(0)), help="(default: all, %(default)s)"
+    )
+
+
 def parse_settings(description: str | None, parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Settings]:
     """Adds the options for Settings to the parser and parses the command line."""
     parser.description = description
     parser.add_argument("--model", type=Path, help="a checkpoint (default: a synthetic SD 1.5, written if missing)")
     parser.add_argument("--tiny", action="store_true", help="take the tiny U-Net with TAESD, which is much quicker")
-    parser.add_argument("--steps", type=int, default=2, help="(default: %(default)s)")
-    parser.add_argument("--size", type=int, default=512, help="width and height (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all, %(default)s)")
+    add_sizes(parser)
     arguments = parser.parse_args()
     if arguments.model and arguments.tiny:
         parser.error("--model and --tiny exclude each other")
     if arguments.model and not arguments.model.exists():
         parser.error(f"--model: {arguments.model} does not exist")
-    for option in ("steps", "size", "threads"):
-        if getattr(arguments, option) < 1:
-            parser.error(f"--{option}: {getattr(arguments, option)} is less than 1")
     model, taesd = checkpoint.tiny() if arguments.tiny else (arguments.model or checkpoint.sd15(), None)
     return arguments, Settings(model, taesd, arguments.steps, arguments.size, arguments.threads)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Sets up .venv: the pinned Python packages, cmake and ninja, and PeachPy.
+"""Sets up .venv: the pinned Python packages, cmake and ninja, and PeachPy; with --peers build/peers-venv instead.
 
-Where all that is there it does nothing. A .venv that was moved, or whose Python is gone, is made anew. PeachPy has no
+Where all that is there it does nothing. One that was moved, or whose Python is gone, is made anew. PeachPy has no
 current release on the Python package index, so it comes from the system where that has it, and else out of the Debian
 package, unpacked without root.
 """
@@ -22,10 +22,13 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-# Holds where .venv was made, and then a line for each requirements file that is installed.
-STAMP = VENV / "installed"
+# For bench/peers.py, whose packages are large and of no use to anything else.
+PEERS_VENV = ROOT / "build" / "peers-venv"
+# In each; holds where it was made, and then a line for each requirements file that is installed.
+STAMP = "installed"
 BUILD_REQUIREMENTS = ROOT / "requirements.txt"
 DEV_REQUIREMENTS = ROOT / "requirements-dev.txt"
+PEERS_REQUIREMENTS = ROOT / "requirements-peers.txt"
 # Where Debian and its derivatives put the package python3-peachpy.
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
 DEBIAN_PACKAGE = "python3-peachpy"
@@ -60,28 +63,29 @@ def stamp_line(requirements: Path) -> str:
     return f"{requirements.name} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
 
 
-def create_venv() -> list[str]:
-    """Makes .venv unless a sound one is there; returns the lines of its stamp."""
-    if VENV.is_symlink():
-        die(f"{VENV.name} is a link; what it leads to is left alone: remove the link")
-    lines = STAMP.read_text().splitlines() if STAMP.exists() else []
-    if lines[:1] == [str(VENV)] and quiet(VENV_PYTHON, "-c", ""):
+def create_venv(venv: Path) -> list[str]:
+    """Makes venv unless a sound one is there; returns the lines of its stamp."""
+    shown = venv.relative_to(ROOT)
+    if venv.is_symlink():
+        die(f"{shown} is a link; what it leads to is left alone: remove the link")
+    stamp = venv / STAMP
+    lines = stamp.read_text().splitlines() if stamp.exists() else []
+    if lines[:1] == [str(venv)] and quiet(venv / "bin" / "python", "-c", ""):
         return lines
-    say(f"creating {VENV.relative_to(ROOT)} with Python {platform.python_version()}")
+    say(f"creating {shown} with Python {platform.python_version()}")
     # Without pip: Debian keeps ensurepip in a package of its own. pip itself is among the pinned packages.
-    if not run(sys.executable, "-m", "venv", "--clear", "--without-pip", VENV):
+    if not run(sys.executable, "-m", "venv", "--clear", "--without-pip", venv):
         die(f"'{sys.executable} -m venv' failed; on Debian or Ubuntu, install python3-venv")
-    STAMP.write_text(f"{VENV}\n")
-    return [str(VENV)]
+    stamp.write_text(f"{venv}\n")
+    return [str(venv)]
 
 
-def install_requirements(files: list[Path]) -> None:
+def install_requirements(venv: Path, files: list[Path], *options: str) -> None:
     if not quiet(sys.executable, "-m", "pip", "--version"):
         die(f"{sys.executable} has no pip; on Debian or Ubuntu, install python3-pip")
     say(f"installing the packages of {' and '.join(file.name for file in files)}")
-    # The files are complete. Without --no-deps there would be packages that others need only to be built themselves.
-    command = [sys.executable, "-m", "pip", "--python", VENV_PYTHON, "--disable-pip-version-check"]
-    command += ["install", "-qq", "--no-deps", *(part for file in files for part in ("-r", file))]
+    command = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "--disable-pip-version-check"]
+    command += ["install", "-qq", *options, *(part for file in files for part in ("-r", file))]
     if not run(*command):
         die("pip could not install the packages (its message is above)")
 
@@ -143,20 +147,35 @@ def install_peachpy() -> None:
         say("no PeachPy, which the build needs on x86-64 only; the generator does not run")
 
 
+def set_up(venv: Path, files: list[Path]) -> None:
+    lines = create_venv(venv)
+    missing = [file for file in files if stamp_line(file) not in lines]
+    if not missing:
+        return
+    if venv == PEERS_VENV:
+        install_requirements(venv, missing)
+    else:
+        # The files are complete. Without --no-deps there would be packages that others need only to be built.
+        install_requirements(venv, missing, "--no-deps")
+        install_peachpy()
+    others = [line for line in lines if line.split()[0] not in {file.name for file in missing}]
+    (venv / STAMP).write_text("\n".join([*others, *map(stamp_line, missing)]) + "\n")
+
+
 def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 (this runs under whatever python3 is)
         version = platform.python_version()
         die(f"Python 3.11 or newer is needed, this is {version}; name another: make PYTHON=python3.11")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dev", action="store_true", help="install what tests and benchmarks need as well")
-    files = [BUILD_REQUIREMENTS, *([DEV_REQUIREMENTS] if parser.parse_args().dev else [])]
-    lines = create_venv()
-    missing = [file for file in files if stamp_line(file) not in lines]
-    if missing:
-        install_requirements(missing)
-        install_peachpy()
-        others = [line for line in lines if line.split()[0] not in {file.name for file in missing}]
-        STAMP.write_text("\n".join([*others, *map(stamp_line, missing)]) + "\n")
+    parser.add_argument(
+        "--peers", action="store_true", help="set up build/peers-venv instead, with what make peers needs"
+    )
+    arguments = parser.parse_args()
+    if arguments.peers:
+        set_up(PEERS_VENV, [PEERS_REQUIREMENTS])
+    else:
+        set_up(VENV, [BUILD_REQUIREMENTS, *([DEV_REQUIREMENTS] if arguments.dev else [])])
 
 
 if __name__ == "__main__":

@@ -246,6 +246,7 @@ void parse_options(struct options *options, int argc, char **argv)
     int variant_count = 0, shape_count = 0, option;
     struct sdgen_tuning tuning = {-1, -1, -1, -1, -1, -1};
     char message[512];
+    opterr = 0;
     *options = (struct options){.threads = processors(), .seconds = 0.7, .repetitions = 5};
     while ((option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
         char *end = NULL;
@@ -280,7 +281,7 @@ void parse_options(struct options *options, int argc, char **argv)
             break;
         case FORMAT: options->format = format_of(optarg); break;
         case 'h': printf("%s", usage); exit(0);
-        default: fprintf(stderr, "sdgen-bench: --help lists what is allowed\n"); exit(2);
+        default: fail("argument", argv[optind - 1], "no such option, or its value is missing or too much; --help lists them");
         }
     }
     if (optind < argc)

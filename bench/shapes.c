@@ -222,7 +222,7 @@ static bool read_shape(const char *text, struct shape *shape)
             if (begins(text, memory_names[kind]) && text[strlen(memory_names[kind])] == ' ')
                 read_memory(text, shape, (enum memory_kind)kind);
     }
-    return strcmp(shape->name, text) == 0;
+    return *text && strcmp(shape->name, text) == 0;
 }
 
 enum { MOST = 1 << 20 };

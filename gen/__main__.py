@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from gen import predict, registry
+from gen import predict, registry, tune
 from gen.dsl import DslError, Kernel
 from gen.isa import UnknownLevelError, choices, parse_levels
 
@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"comma-separated, all by default: {', '.join(predict.MODELS)}",
     )
     prediction.add_argument("--json", action="store_true", help="as JSON")
+    tune.add_command(commands)
     for command in (show, prediction):
         command.add_argument(
             "--set",
@@ -121,8 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif chosen.command == "predict":
             kernel = registry.build(registry.find(chosen.name, dict(chosen.set)))
             _predict(kernel, chosen.processor.split(","), chosen.json)
+        elif chosen.command == "tune":
+            return tune.run(chosen)
         elif chosen.out is None:
-            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict)")
+            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict, tune)")
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
             print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")

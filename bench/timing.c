@@ -160,6 +160,21 @@ static enum sdgen_level level_of(const struct call *call)
     return (enum sdgen_level)level;
 }
 
+/* The ratios of the samples' rates with those of the first way: of the rounds that were quiet for both, if these are enough to tell. */
+static int ratios_of(double *ratios, const struct sample *samples, const struct sample *first, int count, double best_nops)
+{
+    enum { ENOUGH = 3 };
+    int quiet = 0;
+    for (int i = 0; i < count; i++)
+        if (is_quiet(&samples[i], best_nops) && is_quiet(&first[i], best_nops))
+            ratios[quiet++] = samples[i].rate / first[i].rate;
+    if (quiet >= ENOUGH)
+        return quiet;
+    for (int i = 0; i < count; i++)
+        ratios[i] = samples[i].rate / first[i].rate;
+    return count;
+}
+
 /* Medians of what is_quiet says, and of the rest. */
 static void summarize(struct result *result, const struct sample *samples, const struct sample *first, int count, double best_nops)
 {
@@ -172,7 +187,6 @@ static void summarize(struct result *result, const struct sample *samples, const
     for (int i = 0; i < count; i++) {
         best = fmax(best, samples[i].rate);
         best_peak = fmax(best_peak, samples[i].peak);
-        ratios[i] = samples[i].rate / first[i].rate;
         /* Where the processor changes its clock the peak beside a sample is the fair one, but a single one is noisy. */
         double share = samples[i].rate / samples[i].peak;
         if (is_quiet(&samples[i], best_nops))
@@ -192,8 +206,9 @@ static void summarize(struct result *result, const struct sample *samples, const
     result->best_share = best / best_peak;
     result->quiet_share = median(quiet, result->quiet);
     result->contended_share = median(contended, contended_count);
-    result->ratio = median(ratios, count);
-    result->ratio_noise = noise_of(ratios, count);
+    const int compared = ratios_of(ratios, samples, first, count, best_nops);
+    result->ratio = median(ratios, compared);
+    result->ratio_noise = noise_of(ratios, compared);
 }
 
 void time_calls(struct bench *bench, struct operation *operation, struct call *calls, struct result *results, int count)

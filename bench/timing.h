@@ -30,7 +30,7 @@ struct result {
     double seconds, cpu_seconds;       /* of a run: the same; of the first thread's processor time */
     double best_share;                 /* best sample by best peak */
     double quiet_share, contended_share; /* medians of the ratios; NaN where there are none */
-    double ratio, ratio_noise;         /* median of the ratios with the first way's rates, sample by sample; its standard error */
+    double ratio, ratio_noise;         /* median of the ratios with the first way's rates, round by round; its standard error */
     double error;
     bool wrong;
 };

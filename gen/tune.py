@@ -42,6 +42,7 @@ SET = "sd15"
 LEAST_GAIN = 0.005  # smaller ones are not worth a file
 ERRORS = 2  # standard errors that a gain has to be above
 SLOWEST = 0.99  # least ratio to the defaults' rate on any shape
+LOUD = 0.02  # standard error of a mean gain from which on the noise is spoken of
 PATIENCE = 3  # times the seconds where a shape is looked at again
 
 DEFAULT = "default"
@@ -283,6 +284,11 @@ def print_results(tuned: Sequence[Tuned]) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+    noise = max((tried.noise for one in tuned for tried in one.tried), default=0.0)
+    if noise > LOUD:
+        console.print(
+            f"The machine is busy: gains below {ERRORS * noise:.0%} may be hidden by noise (try more --seconds)."
+        )
 
 
 def tune(path: Path | None, seconds: float, levels: Sequence[str], program: Path = BENCH) -> int:

@@ -56,11 +56,15 @@ test-ggml: build-venv ## Run ggml's own tests of the operations that the kernels
 demo: venv sd-cli ## Make one picture with ggml's kernels and with these (MODEL=PATH takes a checkpoint of your own)
 	@$(VENV_PYTHON) bench/demo.py $(if $(MODEL),--model '$(MODEL)')
 
-.PHONY: bench
-bench: venv sd-cli baseline ## Time kernels and operations against the FMA peak, then whole pictures against the unpatched builds
+.PHONY: sdgen-bench
+sdgen-bench: build-venv ## Build build/bin/sdgen-bench, which times kernels and operations
 	@$(VENV_PYTHON) scripts/build.py sdgen-bench
-	@build/bin/sdgen-bench --threads 1
-	@build/bin/sdgen-bench
+
+.PHONY: bench
+bench: venv sd-cli baseline ## Time kernels and operations against the FMA peak (BENCH_ARGS='--set sdxl'), then whole pictures against the unpatched builds
+	@$(VENV_PYTHON) scripts/build.py sdgen-bench
+	@build/bin/sdgen-bench --threads 1 $(BENCH_ARGS)
+	@build/bin/sdgen-bench $(BENCH_ARGS)
 	@$(VENV_PYTHON) bench/compare.py $(if $(MODEL),--model '$(MODEL)')
 
 .PHONY: bench-attention

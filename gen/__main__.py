@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from gen import predict, registry
+from gen import predict, registry, tune
 from gen.dsl import DslError, Kernel
 from gen.errors import UserError
 from gen.isa import UnknownLevelError, choices, parse_levels
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"comma-separated, all by default: {', '.join(predict.MODELS)}",
     )
     prediction.add_argument("--json", action="store_true", help="as JSON")
+    tune.add_command(commands)
     for command in (show, prediction):
         command.add_argument(
             "--set",
@@ -130,8 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measuring.sweep(chosen)
         elif chosen.command == "report":
             measuring.show_report(chosen)
+        elif chosen.command == "tune":
+            return tune.run(chosen)
         elif chosen.out is None:
-            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict, sweep, report)")
+            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict, sweep, report, tune)")
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
             print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")

@@ -134,7 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif chosen.command == "tune":
             return tune.run(chosen)
         elif chosen.out is None:
-            parser.error("--out DIR is needed to write kernels (or a command: list, show, predict, sweep, report, tune)")
+            commands = "list, show, predict, sweep, report, tune"
+            parser.error(f"--out DIR is needed to write kernels (or a command: {commands})")
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
             print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")

@@ -335,7 +335,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "tune",
         help="find the runtime's best choices for this machine",
         description="Times SD 1.5's shapes with a few values of the runtime's tunables, each in turn with the "
-        "defaults, and writes what gains, and makes no shape slower by more than 1%%, into the file that sd-cli reads.",
+        "defaults, and writes what gains, and makes no shape slower by more than 1%, into the file that sd-cli reads.",
     )
     parser.add_argument(
         "--out",

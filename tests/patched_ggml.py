@@ -14,7 +14,9 @@ from tests import sdgen_native as native
 from tests.sdgen_native import REPOSITORY, Level
 
 BUILD = REPOSITORY / "build" / "sd-cli"
-HEADERS = REPOSITORY / "build" / "src" / "patched" / "ggml" / "include"
+GGML = REPOSITORY / "build" / "src" / "patched" / "ggml"
+# Those of src/ are ggml's own, with functions that not every source uses.
+HEADERS = [f"-I{GGML / 'include'}", "-isystem", str(GGML / "src")]
 LIBRARIES = [BUILD / "ggml" / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
 TAKEN = re.compile(r"^sdgen: took (\d+) of (\d+) nodes", re.MULTILINE)
 TIMEOUT = 120
@@ -36,7 +38,8 @@ def cmake_cache() -> dict[str, str]:
     return dict(entries)
 
 
-def build(name: str, folder: Path) -> Path:
+def build(name: str, folder: Path, *parts: str) -> Path:
+    """The program of this name, of the source of that name and of more."""
     if not all(library.exists() for library in LIBRARIES):
         if os.environ.get("SDGEN_NO_SD_CLI") == "1":
             pytest.skip("SDGEN_NO_SD_CLI=1")
@@ -45,13 +48,14 @@ def build(name: str, folder: Path) -> Path:
         )
     cache = cmake_cache()
     warnings = ["-Wall", "-Wextra", "-Werror"]
-    compiled = [*shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17", "-O1", f"-I{HEADERS}", "-c", str(source(name))]
+    compile_part = [cache["CMAKE_C_COMPILER"], *warnings, *shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17", "-O1"]
     linked = shlex.split(f"{cache['CMAKE_CXX_FLAGS']} {cache['CMAKE_EXE_LINKER_FLAGS']} {cache['OpenMP_CXX_FLAGS']}")
     linked += [*map(str, LIBRARIES), "-ldl", "-lm", "-lpthread"]
-    program, part = folder / name, folder / f"{name}.o"
+    program = folder / name
+    objects = {part: str(folder / f"{part}.o") for part in (name, *parts)}
     for command in (
-        [cache["CMAKE_C_COMPILER"], *warnings, *compiled, "-o", str(part)],
-        [cache["CMAKE_CXX_COMPILER"], str(part), *linked, "-o", str(program)],
+        *([*compile_part, *HEADERS, "-c", str(source(part)), "-o", objects[part]] for part in objects),
+        [cache["CMAKE_CXX_COMPILER"], *objects.values(), *linked, "-o", str(program)],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

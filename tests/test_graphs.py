@@ -53,6 +53,8 @@ PATTERNS = [
     "four_dimensions",
     "masked",
     "masked_by_head",
+    "causal",
+    "causal_of_many",
     "masked_by_some_heads",
     "masked_by_part",
     "batched",

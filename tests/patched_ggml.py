@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,15 @@ GGML = REPOSITORY / "build" / "src" / "patched" / "ggml"
 HEADERS = [f"-I{GGML / 'include'}", "-isystem", str(GGML / "src")]
 LIBRARIES = [BUILD / "ggml" / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
 TAKEN = re.compile(r"^sdgen: took (\d+) of (\d+) nodes", re.MULTILINE)
+MADE = re.compile(
+    r"^sdgen: made (\d+) attentions of several nodes each, (\d+) inputs copied first and (\d+) outputs last$",
+    re.MULTILINE,
+)
+DOUBLED = re.compile(r"^sdgen: doubled (\d+) images within convolutions, (\d+) of them copied first", re.MULTILINE)
 TIMEOUT = 120
+
+# A case of tests/native/graphs.c is computed with so many numbers of threads by the hook, and then by ggml.
+RUNS = 3
 
 
 def source(name: str) -> Path:
@@ -71,3 +80,38 @@ def forms() -> list[dict[str, str]]:
 
 
 every_form = pytest.mark.parametrize("form", forms(), ids=lambda form: next(iter(form.values())))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a case."""
+
+    error: float
+    ggml_error: float
+    taken: tuple[int, int]
+    made: tuple[int, int, int]  # attentions, inputs and outputs copied
+    said: str
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The program of tests/native/graphs.c."""
+
+    program: Path
+
+    def run(self, *arguments: object, **environment: str) -> Done:
+        command = [str(self.program), *map(str, arguments)]
+        # Threads that wait leave the processor to others: there are more of them than processors.
+        variables = settings(OMP_WAIT_POLICY="passive", **environment)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
+        assert done.returncode == 0, f"{arguments} {environment}: status {done.returncode}: {done.stderr}"
+        error, ggml_error = map(float, done.stdout.split())
+        taken, made = TAKEN.search(done.stderr), MADE.search(done.stderr)
+        assert taken, done.stderr
+        return Done(
+            error,
+            ggml_error,
+            (int(taken[1]), int(taken[2])),
+            (int(made[1]), int(made[2]), int(made[3])) if made else (0, 0, 0),
+            done.stderr,
+        )

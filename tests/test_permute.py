@@ -24,8 +24,8 @@ Extents = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Permute:
-    """x has its dimensions in an order of memory, the innermost first. Gaps are in elements: of x behind each run of each
-    of its dimensions in memory, of y behind each row, each plane and each volume."""
+    """x has its dimensions in an order of memory, the innermost first. Gaps are in elements: of x behind each run of
+    each of its dimensions in memory, of y behind each row, each plane and each volume."""
 
     extents: Extents
     order: tuple[int, int, int, int] = (0, 1, 2, 3)
@@ -195,8 +195,8 @@ def change_stride(array: str, d: int) -> Callable[[native.Permute], None]:
 
 WRONG: list[tuple[str, Callable[[native.Permute], None]]] = [
     *(("extent", change_extent(d, extent)) for d in range(4) for extent in (0, -1)),
-    *(("missing", lambda op, name=name: setattr(op, name, None)) for name in "xy"),  # type: ignore[misc]
-    *(("aligned", lambda op, name=name: setattr(op, name, 4098)) for name in "xy"),  # type: ignore[misc]
+    *(("missing", lambda op, name=name: setattr(op, name, None)) for name in "xy"),
+    *(("aligned", lambda op, name=name: setattr(op, name, 4098)) for name in "xy"),
     *(("aligned", change_stride("x", d)) for d in range(4)),
     *(("aligned", change_stride("y", d)) for d in range(3)),
 ]

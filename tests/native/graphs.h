@@ -18,6 +18,7 @@ struct scene {
     double tolerance;      /* of ggml's results, where they are not of single precision */
     double hook_tolerance; /* of random graphs' results with the hook; 0: the same */
     bool exact_zeros;      /* what should be 0 is to be 0, as where all is masked */
+    bool apart;            /* no memory is used again, but by hand */
     /* By hand: a node whose memory is that of another, from an offset in bytes on, instead of its own. */
     struct overlay {
         struct ggml_tensor *node, *on;

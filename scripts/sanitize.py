@@ -14,8 +14,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import build
 from sources import BUILD, ROOT
+
+import build
 
 FOLDER = BUILD / "sanitize"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"]
@@ -49,7 +50,8 @@ def compile_all() -> Path:
     objects, commands = [], []
     for name, entry in entries_of.items():
         objects.append(str(FOLDER / f"{name}.o"))
-        command = [word for word in shlex.split(entry["command"]) if not re.fullmatch("-O.|-Werror|-DNDEBUG", word)]
+        words = re.sub(r" -M[DFT]( [^ -][^ ]*)?(?= )", "", entry["command"])  # ninja's list of headers is not for this
+        command = [word for word in shlex.split(words) if not re.fullmatch("-O.|-Werror|-DNDEBUG", word)]
         command[command.index("-o") + 1] = objects[-1]
         commands.append([command[0], *SANITIZERS, *command[1:]])
     ggml = BUILD / "src" / "patched" / "ggml"
@@ -90,7 +92,7 @@ def main() -> None:
             )
         print(f"sanitize: {len(cases)} cases and {len(runs) - len(cases)} more runs with {form}", flush=True)
     for way in WAYS:
-        run([program, "networks", "0", seeds], f"networks with {way}", **way)
+        run([program, "networks", "0", seeds], f"networks with {way}", **way, SDGEN_PROFILE="1")
     print("sanitize: nothing found")
 
 

@@ -85,6 +85,7 @@ NEXT_TO_PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "residual_wanted": (READ_OR_WANTED, ("MUL_MAT + ADD + ADD",)),
     "norm_wanted": (READ_OR_WANTED, ("NORM",)),
     "elements_read_twice": (READ_OR_WANTED, ("MUL + ADD", "SILU + MUL")),
+    "linear_in_place_of_view": (LAID_OUT, ("MUL_MAT + ADD",)),
     "view_between": (NO_PATTERN, ("CONV_2D + ADD",)),
     "conv_residual_view": (NO_PATTERN, ("CONV_2D + ADD",)),
     "conv_residual_transposed": (NO_PATTERN, ("CONV_2D + ADD",)),

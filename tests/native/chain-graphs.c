@@ -292,6 +292,7 @@ static const struct {
     {"residual_wanted", {.steps = "lbri", .wanted = 3}},
     {"norm_wanted", {.steps = "nwb", .wanted = 1}},
     {"elements_read_twice", {.steps = "ewbif", .read_twice = 3}},
+    {"linear_in_place_of_view", {.steps = "lbJ", .views = true}},
     {"view_between", {.steps = "cbvr"}},
     {"conv_residual_view", {.steps = "cbr", .views = true}},
     {"conv_residual_transposed", {.steps = "cbr", .transposed = true}},

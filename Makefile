@@ -52,6 +52,10 @@ test: lint native sd-cli ## Run all tests
 test-ggml: build-venv ## Run ggml's own tests of the operations that the kernels take
 	@$(VENV_PYTHON) scripts/test_ggml.py
 
+.PHONY: sanitize
+sanitize: build-venv ## Run the tests of graphs with the runtime compiled for the address and undefined behaviour sanitizers
+	@$(VENV_PYTHON) scripts/sanitize.py
+
 .PHONY: demo
 demo: venv sd-cli ## Make one picture with ggml's kernels and with these (MODEL=PATH takes a checkpoint of your own)
 	@$(VENV_PYTHON) bench/demo.py $(if $(MODEL),--model '$(MODEL)')

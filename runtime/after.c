@@ -22,6 +22,8 @@ const char *sdgen_after_check(const struct sdgen_after *after, const float *c, c
     if (after->addend.data == c) {
         if (after->weight.data)
             return "an addend that is c cannot follow a weight";
+        if (after->addend.stride[0] != sizeof(float))
+            return "an addend that is c has other strides";
         for (int d = 0; d < 3; d++)
             if (after->addend.stride[d + 1] != c_stride[d] && c_stride[d] >= 0)
                 return "an addend that is c has other strides";

@@ -7,12 +7,16 @@ import functools
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import numpy as np
 import pytest
 
 from tests.emulator.process import Emulator
+
+if TYPE_CHECKING:
+    from tests.patched_ggml import Graphs
 
 SEED = int(os.environ.get("SDGEN_SEED", "1"))
 
@@ -31,6 +35,14 @@ def emulators() -> Iterator[Callable[[str], Emulator]]:
     """Emulated processors by model, started when first asked for."""
     with contextlib.ExitStack() as stack:
         yield functools.cache(lambda model: stack.enter_context(Emulator(model)))
+
+
+@pytest.fixture(scope="session")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
+    """The program that computes graphs by the patched ggml."""
+    from tests.patched_ggml import Graphs, build
+
+    return Graphs(build("graphs", tmp_path_factory.mktemp("graphs"), "chain-graphs"))
 
 
 def pytest_report_header() -> list[str]:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,20 @@ from tests import sdgen_native as native
 from tests.sdgen_native import REPOSITORY, Level
 
 BUILD = REPOSITORY / "build" / "sd-cli"
-HEADERS = REPOSITORY / "build" / "src" / "patched" / "ggml" / "include"
+GGML = REPOSITORY / "build" / "src" / "patched" / "ggml"
+# Those of src/ are ggml's own, with functions that not every source uses.
+HEADERS = [f"-I{GGML / 'include'}", "-isystem", str(GGML / "src")]
 LIBRARIES = [BUILD / "ggml" / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
 TAKEN = re.compile(r"^sdgen: took (\d+) of (\d+) nodes", re.MULTILINE)
+MADE = re.compile(
+    r"^sdgen: made (\d+) attentions of several nodes each, (\d+) inputs copied first and (\d+) outputs last$",
+    re.MULTILINE,
+)
+DOUBLED = re.compile(r"^sdgen: doubled (\d+) images within convolutions, (\d+) of them copied first", re.MULTILINE)
 TIMEOUT = 120
+
+# A case of tests/native/graphs.c is computed with so many numbers of threads by the hook, and then by ggml.
+RUNS = 3
 
 
 def source(name: str) -> Path:
@@ -36,7 +47,8 @@ def cmake_cache() -> dict[str, str]:
     return dict(entries)
 
 
-def build(name: str, folder: Path) -> Path:
+def build(name: str, folder: Path, *parts: str) -> Path:
+    """The program of this name, of the source of that name and of more."""
     if not all(library.exists() for library in LIBRARIES):
         if os.environ.get("SDGEN_NO_SD_CLI") == "1":
             pytest.skip("SDGEN_NO_SD_CLI=1")
@@ -45,13 +57,14 @@ def build(name: str, folder: Path) -> Path:
         )
     cache = cmake_cache()
     warnings = ["-Wall", "-Wextra", "-Werror"]
-    compiled = [*shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17", "-O1", f"-I{HEADERS}", "-c", str(source(name))]
+    compile_part = [cache["CMAKE_C_COMPILER"], *warnings, *shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17", "-O1"]
     linked = shlex.split(f"{cache['CMAKE_CXX_FLAGS']} {cache['CMAKE_EXE_LINKER_FLAGS']} {cache['OpenMP_CXX_FLAGS']}")
     linked += [*map(str, LIBRARIES), "-ldl", "-lm", "-lpthread"]
-    program, part = folder / name, folder / f"{name}.o"
+    program = folder / name
+    objects = {part: str(folder / f"{part}.o") for part in (name, *parts)}
     for command in (
-        [cache["CMAKE_C_COMPILER"], *warnings, *compiled, "-o", str(part)],
-        [cache["CMAKE_CXX_COMPILER"], str(part), *linked, "-o", str(program)],
+        *([*compile_part, *HEADERS, "-c", str(source(part)), "-o", objects[part]] for part in objects),
+        [cache["CMAKE_CXX_COMPILER"], *objects.values(), *linked, "-o", str(program)],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -67,3 +80,38 @@ def forms() -> list[dict[str, str]]:
 
 
 every_form = pytest.mark.parametrize("form", forms(), ids=lambda form: next(iter(form.values())))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a case."""
+
+    error: float
+    ggml_error: float
+    taken: tuple[int, int]
+    made: tuple[int, int, int]  # attentions, inputs and outputs copied
+    said: str
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The program of tests/native/graphs.c."""
+
+    program: Path
+
+    def run(self, *arguments: object, **environment: str) -> Done:
+        command = [str(self.program), *map(str, arguments)]
+        # Threads that wait leave the processor to others: there are more of them than processors.
+        variables = settings(OMP_WAIT_POLICY="passive", **environment)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
+        assert done.returncode == 0, f"{arguments} {environment}: status {done.returncode}: {done.stderr}"
+        error, ggml_error = map(float, done.stdout.split())
+        taken, made = TAKEN.search(done.stderr), MADE.search(done.stderr)
+        assert taken, done.stderr
+        return Done(
+            error,
+            ggml_error,
+            (int(taken[1]), int(taken[2])),
+            (int(made[1]), int(made[2]), int(made[3])) if made else (0, 0, 0),
+            done.stderr,
+        )

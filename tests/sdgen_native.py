@@ -253,6 +253,16 @@ class LayerNorm(Structure):
     ]
 
 
+class Permute(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 4),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+    ]
+
+
 class Attention(Structure):
     _fields_ = [
         ("queries", c_int64),
@@ -377,6 +387,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_map": Map,
     "sdgen_group_norm": GroupNorm,
     "sdgen_layer_norm": LayerNorm,
+    "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
     "sdgen_epilogue": Epilogue,
@@ -429,6 +440,8 @@ sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, P
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))
+sdgen_permute_check = _function(_sdgen, "sdgen_permute_check", c_char_p, POINTER(Permute))
+sdgen_permute_work_size = _function(_sdgen, "sdgen_permute_work_size", c_size_t, POINTER(Plan), POINTER(Permute), c_int)
 sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)
 sdgen_group_norm_work_size = _function(
     _sdgen, "sdgen_group_norm_work_size", c_size_t, POINTER(Plan), POINTER(GroupNorm), c_int

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -28,6 +28,7 @@ Shape = tuple[int, int, int, int]
 Operation = Matmul | Conv2d
 
 OPERANDS = ("weight", "addend", "factor")
+IN_PLACE = "0123 of c"
 
 # The most that a function changes by where its argument changes by 1, but that of e^x.
 SLOPES = {
@@ -42,7 +43,7 @@ SLOPES = {
 @dataclass(frozen=True)
 class After:
     """An operand is given by the dimensions that it is not repeated along: 0 is that of columns or pixels, 1 of rows or
-    output channels, 2 and 3 of batches."""
+    output channels, 2 and 3 of batches. The addend IN_PLACE is c itself."""
 
     shift: bool = False
     weight: str | None = None
@@ -54,7 +55,11 @@ class After:
     @property
     def exists(self) -> bool:
         """Whether the check lets it be: a constant is no addend of a product by a weight."""
-        return self.weight is None or self.addend is None or "0" in self.addend
+        return self.weight is None or self.addend is None or ("0" in self.addend and not self.in_place)
+
+    @property
+    def in_place(self) -> bool:
+        return self.addend == IN_PLACE
 
     def data(self, rng: np.random.Generator, shape: Shape) -> dict[str, Array]:
         """For elements of this shape, the batches before the rows and columns."""
@@ -73,6 +78,9 @@ class After:
             if name == "shift":
                 after.shift = arrays.copy(name, values).ctypes.data
                 continue
+            if name == "addend" and self.in_place:
+                after.addend = self.place_in_c(values, arrays)
+                continue
             _, b0, rows, columns = values.shape
             row = 4 * (columns + self.gap)
             strides = (row * (rows * b0 + self.gap), row * rows, row, 4)
@@ -84,6 +92,14 @@ class After:
             setattr(after, name, native.Operand(placed.ctypes.data, tuple(repeated)))
         assert isinstance(after, native.After)
         return after
+
+    @staticmethod
+    def place_in_c(values: Array, arrays: Guards) -> native.Operand:
+        c = next(block.view for block in arrays.blocks if block.name == "c")
+        c[...] = values.reshape(c.shape)
+        is_product = c.shape == values.shape
+        b1, b0, row, _ = c.strides if is_product else (0, *c.strides[:2], 4)
+        return native.Operand(c.ctypes.data, (4, row, b0, b1))
 
     def reference(
         self, data: dict[str, Array], t: NDArray[np.float64], error: NDArray[np.float64]
@@ -112,9 +128,10 @@ def shape_of(case: Operation) -> Shape:
 
 
 def product_reference(
-    case: Operation, data: tuple[NDArray[np.float32], Array, Array], run: Run
+    case: Operation, data: tuple[NDArray[np.float32], Array, Array], run: Run, onto: Array | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The exact result without what becomes of it, and the most that another may differ from it."""
+    """The exact result without what becomes of it, and the most that another may differ from it that was added to the
+    numbers `onto`."""
     result, magnitude = case.reference(data)
     if isinstance(case, Matmul):
         bound = case.bound(run)
@@ -123,14 +140,20 @@ def product_reference(
         bound, magnitude = 2 * 9 / 4 * WINOGRAD_ERROR[run.winograd], np.full_like(magnitude, magnitude.max())
     else:
         bound = case.bound()
-    return result.reshape(shape_of(case)), (bound * magnitude + TINY).reshape(shape_of(case))
+    magnitude = magnitude.reshape(shape_of(case))
+    if onto is not None:
+        magnitude = magnitude + np.abs(onto)
+    return result.reshape(shape_of(case)), bound * magnitude + TINY
 
 
 def compute(case: Operation, after: After, rng: np.random.Generator, run: Run) -> Array:
     """What came out of random data, compared with the reference."""
     data, operands = case.data(rng), after.data(rng, shape_of(case))
+    if after.in_place:  # which a scale would be for, too
+        data, case = (data[0], data[1] * np.float32(case.scale), data[2]), replace(case, scale=1.0)
     c = case.compute(data, run, partial(after.place, operands)).reshape(shape_of(case))
-    result, most = after.reference(operands, *product_reference(case, data, run))
+    onto = operands["addend"] if after.in_place else None
+    result, most = after.reference(operands, *product_reference(case, data, run, onto))
     wrong = ~(np.abs(c - result) <= most)
     assert not wrong.any(), f"{case} {after} {run}: {wrong.sum()} wrong, the first at {np.argwhere(wrong)[0]}"
     return c
@@ -224,7 +247,12 @@ def test_functions(level: native.Level, function: Function, rng: np.random.Gener
 )
 def test_threads_do_not_change_the_result(tile: Tile, case: Operation, winograd: int, rng: np.random.Generator) -> None:
     """Which cut what a thread is given, and with it the runs of elements, elsewhere."""
-    for after in (After(True, None, "0123", None, Function.GELU_ERF), After(True, "0", "0123", "0123", Function.SILU)):
+    for after in (
+        After(True, None, "0123", None, Function.GELU_ERF),
+        After(True, "0", "0123", "0123", Function.SILU),
+        After(True, None, IN_PLACE, None, Function.GELU),
+    ):
+        case = replace(case, scale=1.0) if after.in_place else case
         data, operands = case.data(rng), after.data(rng, shape_of(case))
 
         place: PlaceAfter = partial(after.place, operands)
@@ -251,29 +279,62 @@ def test_random_operations(drawn: tuple[Matmul, Run, int], after: After) -> None
     compute(case, after, np.random.default_rng(seed), run)
 
 
+ONTO_C = [
+    After(addend=IN_PLACE),
+    After(True, addend=IN_PLACE),
+    After(addend=IN_PLACE, factor="0123", gap=1),
+    *(
+        After(shift, None, IN_PLACE, factor, function)
+        for function in Function
+        for shift, factor in ((True, "0"), (False, None))
+    ),
+]
+
+
+@every_tile
+def test_products_added_to_c(tile: Tile, rng: np.random.Generator) -> None:
+    for index, (case, after) in enumerate(product(PRODUCTS, ONTO_C[:3])):
+        for blocking in BLOCKS:
+            compute(case, after, rng, replace(run_of(tile, index), blocking=blocking))
+    for index, after in enumerate(ONTO_C * 3):
+        compute(PRODUCTS[index % len(PRODUCTS)], after, rng, run_of(tile, index))
+
+
+@every_tile
+def test_convolutions_added_to_c(tile: Tile, rng: np.random.Generator) -> None:
+    for index, ((case, winograd), after) in enumerate(product(CONVOLUTIONS, ONTO_C[:3])):
+        compute(case, after, rng, run_of(tile, index, winograd))
+    for index, after in enumerate(ONTO_C * 2):
+        case, winograd = CONVOLUTIONS[index % len(CONVOLUTIONS)]
+        compute(case, after, rng, run_of(tile, index, winograd))
+
+
 # ---- what the checks refuse ----
+
+
+AT_C, ELSEWHERE = 4096, 8192
 
 
 def valid() -> native.After:
     """One that passes the check of an operation; the addresses are never used."""
-    operand = (4096, (4, 64, 0, 640))
+    operand = (ELSEWHERE, (4, 64, 0, 640))
     operands = {name: native.Operand(*operand) for name in OPERANDS}
-    return native.After(shift=4096, function=Function.LEAKY, parameter=(0.1, 0.0), **operands)
+    return native.After(shift=ELSEWHERE, function=Function.LEAKY, parameter=(0.1, 0.0), **operands)
 
 
-def matmul_check(after: native.After) -> bytes | None:
+def matmul_check(after: native.After, scale: float = 1.0, m: int = 4, batch: tuple[int, int] = (2, 1)) -> bytes | None:
     strides = (64, (6400, 12800))
-    arrays = 4096, Type.F32, *strides, (1, 1), 4096, *strides, 4096, *strides
+    arrays = AT_C, Type.F32, *strides, (1, 1), AT_C, *strides, AT_C, *strides
     message: bytes | None = native.sdgen_matmul_check(
-        ctypes.byref(native.Matmul(4, 8, 16, (2, 1), *arrays, 1.0, None, after))
+        ctypes.byref(native.Matmul(m, 8, 16, batch, *arrays, scale, None, after))
     )
     return message
 
 
-def conv2d_check(after: native.After) -> bytes | None:
-    arrays = 4096, Type.F32, 4096, 40, 320, 960, 4096, 1280
+def conv2d_check(after: native.After, scale: float = 1.0, batch: int = 2) -> bytes | None:
+    arrays = AT_C, Type.F32, AT_C, 40, 320, 960, AT_C, 1280
     message: bytes | None = native.sdgen_conv2d_check(
-        ctypes.byref(native.Conv2d(2, 3, 4, 10, 8, 10, 8, 3, 3, *(1,) * 6, *arrays, 1.0, None, False, after))
+        ctypes.byref(native.Conv2d(batch, 3, 4, 10, 8, 10, 8, 3, 3, *(1,) * 6, *arrays, scale, None, False, after))
     )
     return message
 
@@ -338,3 +399,48 @@ def test_check_refuses(check: Callable[[native.After], bytes | None], wrong: str
     message = check(after)
     assert message and part in message.decode()
     assert 5 < len(message) < 100
+
+
+def onto_c(*strides: int) -> native.After:
+    return native.After(shift=ELSEWHERE, addend=native.Operand(AT_C, strides), function=Function.SILU)
+
+
+# The strides that c has, and what it has none of where there is one row, or one image.
+OF_PRODUCTS, OF_CONVOLUTIONS = (4, 64, 6400, 12800), (4, 320, 1280, 0)
+
+
+def test_checks_pass_an_addend_that_is_c() -> None:
+    assert matmul_check(onto_c(*OF_PRODUCTS)) is None
+    assert matmul_check(onto_c(4, 64, 6400, 0)) is None  # one batch
+    assert matmul_check(onto_c(4, 0, 0, 12800), m=1, batch=(1, 2)) is None
+    assert conv2d_check(onto_c(*OF_CONVOLUTIONS)) is None
+    assert conv2d_check(onto_c(4, 320, 0, 0), batch=1) is None
+
+
+@pytest.mark.parametrize("d", range(4))
+def test_checks_refuse_an_addend_that_is_c_with_other_strides(d: int) -> None:
+    for right, check in ((OF_PRODUCTS, partial(matmul_check, batch=(2, 2))), (OF_CONVOLUTIONS, conv2d_check)):
+        for stride in (0, right[d] + 4):
+            if d == 3 and right is OF_CONVOLUTIONS:  # which have no such dimension
+                continue
+            message = check(onto_c(*(stride if i == d else right[i] for i in range(4))))
+            assert message and (b"strides" in message or b"side by side" in message), stride
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize("check, strides", [(matmul_check, OF_PRODUCTS), (conv2d_check, OF_CONVOLUTIONS)])
+def test_checks_refuse_what_does_not_go_with_an_addend_that_is_c(
+    check: Callable[..., bytes | None], strides: tuple[int, ...], name: str
+) -> None:
+    """A scale, a weight, and any other operand that is c."""
+    message = check(onto_c(*strides), scale=0.5)
+    assert message and b"scale" in message
+    weighted = onto_c(*strides)
+    weighted.weight = native.Operand(ELSEWHERE, strides)
+    message = check(weighted)
+    assert message and b"weight" in message
+    if name != "addend":
+        after = native.After()
+        setattr(after, name, native.Operand(AT_C, strides))
+        message = check(after)
+        assert message and b"c" in message

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from tests.patched_ggml import TAKEN, TIMEOUT, build, every_form, settings, source
-
-MADE = re.compile(
-    r"^sdgen: made (\d+) attentions of several nodes each, (\d+) inputs copied first and (\d+) outputs last$",
-    re.MULTILINE,
-)
-
-# A case is computed with so many numbers of threads by the hook, and then by ggml.
-RUNS = 3
+from tests.patched_ggml import RUNS, Graphs, every_form, source
 
 # Relative to the largest number of a tensor.
 ERROR = 2e-6
@@ -53,6 +42,8 @@ PATTERNS = [
     "four_dimensions",
     "masked",
     "masked_by_head",
+    "causal",
+    "causal_of_many",
     "masked_by_some_heads",
     "masked_by_part",
     "batched",
@@ -135,42 +126,6 @@ PLACED: dict[str, tuple[int, int, int]] = {
 
 # Not of the hook's error, but of ggml's: the products before and after go through half precision or 8 bits.
 COARSE = {"half_scores": 2e-3, "quantized_keys": 2e-2}
-
-
-@dataclass(frozen=True)
-class Done:
-    """What came of a case."""
-
-    error: float
-    ggml_error: float
-    taken: tuple[int, int]
-    made: tuple[int, int, int]  # attentions, inputs and outputs copied
-
-
-@dataclass(frozen=True)
-class Graphs:
-    program: Path
-
-    def run(self, *arguments: object, **environment: str) -> Done:
-        command = [str(self.program), *map(str, arguments)]
-        # Threads that wait leave the processor to others: there are more of them than processors.
-        variables = settings(OMP_WAIT_POLICY="passive", **environment)
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
-        assert done.returncode == 0, f"{arguments} {environment}: status {done.returncode}: {done.stderr}"
-        error, ggml_error = map(float, done.stdout.split())
-        taken, made = TAKEN.search(done.stderr), MADE.search(done.stderr)
-        assert taken, done.stderr
-        return Done(
-            error,
-            ggml_error,
-            (int(taken[1]), int(taken[2])),
-            (int(made[1]), int(made[2]), int(made[3])) if made else (0, 0, 0),
-        )
-
-
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
-    return Graphs(build("graphs", tmp_path_factory.mktemp("graphs")))
 
 
 @every_form

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.operations import CHANCE_ERROR
-from tests.patched_ggml import TAKEN, TIMEOUT, build, every_form, settings, source
-
-DOUBLED = re.compile(r"^sdgen: doubled (\d+) images within convolutions, (\d+) of them copied first", re.MULTILINE)
+from tests.patched_ggml import DOUBLED, TAKEN, TIMEOUT, build, every_form, settings, source
 
 # What ggml may err by: it rounds activations as its weights are, to half precision or to 8 bits.
 GGML_ERROR = 2e-2

@@ -2,7 +2,7 @@
  *
  * A chain is computed in the place of its last node, into that node's memory, so all that it reads has to hold until then what it held
  * when its own reader's turn was. Where it does not, or where the last node's memory is that of something read, the chain ends
- * earlier. */
+ * earlier. The others of its nodes are not written; that has to be seen by none but their readers, which are in the chain. */
 #include "plan.h"
 
 #include "ggml-impl.h"
@@ -63,7 +63,8 @@ struct chain {
     struct sdgen_node_plan plan;
     const struct ggml_tensor *result; /* the last node */
     int slot;                         /* the last taken; -1: none */
-    int nodes, node[MOST_NODES];      /* of the chain, in order; the last one computes it */
+    int nodes, node[MOST_NODES + 1];  /* of the chain, in order; the last one computes it */
+    size_t work_size;                 /* that there is */
     int reads;
     struct {
         const struct ggml_tensor *tensor;
@@ -207,10 +208,29 @@ static bool same_place(const struct ggml_tensor *a, const struct ggml_tensor *b)
     return a->data == b->data && ggml_are_same_shape(a, b) && ggml_are_same_stride(a, b);
 }
 
+/* Whether a node may stay unwritten: it has no memory of its own where it is in place of another one, which then has to be read for
+ * it alone, and so on to the one that the memory belongs to. */
+static bool unseen(const struct sdgen_graph *graph, int index)
+{
+    const struct ggml_tensor *owner = graph->node[index]->view_src;
+    for (const struct ggml_tensor *node = graph->node[index]; owner && node != owner; node = graph->node[index]) {
+        const int source = node->src[0] ? sdgen_graph_index(graph, node->src[0]) : -1;
+        if (source < 0 || graph->reader[source] != index)
+            return false;
+        index = source;
+    }
+    return true;
+}
+
 /* Why the chain cannot be computed in the place of its last node, or NULL. */
-static const char *hazard(const struct sdgen_graph *graph, const struct chain *chain)
+static const char *hazard(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, const struct chain *chain)
 {
     const int at = chain->node[chain->nodes - 1];
+    for (int i = 0; i + 1 < chain->nodes; i++)
+        if (!unseen(graph, chain->node[i]))
+            return "what it is made in the place of is read by others";
+    if (sdgen_node_work_size(state->plan, &chain->plan, state->threads) > chain->work_size)
+        return "it would need more working memory";
     for (int i = 0; i + 1 < chain->nodes; i++)
         graph->skipped[chain->node[i]] = true;
     const char *why = NULL;
@@ -227,11 +247,14 @@ static const char *hazard(const struct sdgen_graph *graph, const struct chain *c
 }
 
 /* The copy that an elementwise operation reads need not be made. */
-static void drop_copy(const struct sdgen_graph *graph, struct chain *chain, const struct ggml_tensor *x)
+static void drop_copy(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, struct chain *chain,
+                      const struct ggml_tensor *x)
 {
     int index = sdgen_graph_index(graph, x);
     if (x->op != GGML_OP_CONT || index < 0 || graph->reader[index] != chain->node[0] || graph->skipped[index])
         return;
+    if (state->node[index].kind != SDGEN_PERMUTE && state->node[index].kind != SDGEN_LEFT_TO_GGML)
+        return; /* an attention ends there, or it is something that one reads */
     const struct ggml_tensor *source = x->src[0];
     if (source->type != GGML_TYPE_F32 || !ggml_are_same_shape(source, x) || source->nb[0] != sizeof(float) || !sdgen_plain(source))
         return;
@@ -244,7 +267,7 @@ static void drop_copy(const struct sdgen_graph *graph, struct chain *chain, cons
     for (int i = without.nodes++; i > 0; i--)
         without.node[i] = without.node[i - 1];
     without.node[0] = index;
-    if (!check(&without.plan) && !hazard(graph, &without))
+    if (!check(&without.plan) && !hazard(graph, state, &without))
         *chain = without;
 }
 
@@ -256,10 +279,10 @@ static void print(const struct sdgen_graph *graph, const struct chain *chain, co
     fprintf(stderr, " (%s); no more: %s\n", chain->result->name, why);
 }
 
-void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, bool verbose)
+void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, size_t work_size, bool verbose)
 {
     const struct ggml_tensor *node = graph->node[head];
-    struct chain chain = {.plan = state->node[head], .result = node, .slot = -1, .nodes = 1, .node = {head}};
+    struct chain chain = {.plan = state->node[head], .result = node, .slot = -1, .nodes = 1, .node = {head}, .work_size = work_size};
     const bool map = chain.plan.kind == SDGEN_MAP;
     if (map)
         chain.slot = node->op == GGML_OP_SCALE ? SCALE : node->op == GGML_OP_MUL ? WEIGHT : node->op == GGML_OP_ADD ? ADDEND : FUNCTION;
@@ -269,10 +292,12 @@ void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph
     const char *why, *hazardous = NULL;
     /* Longer chains than a hazardous one may be without: a residual's memory is another than that of the bias added before. */
     while (!(why = extend(graph, state, &chain)))
-        if (!(hazardous = hazard(graph, &chain)))
+        if (!(hazardous = hazard(graph, state, &chain)))
             best = chain;
+    if (hazardous)
+        why = hazardous;
     if (map)
-        drop_copy(graph, &best, node->src[0]);
+        drop_copy(graph, state, &best, node->src[0]);
     if (best.nodes > 1) {
         for (int i = 0; i + 1 < best.nodes; i++) {
             graph->skipped[best.node[i]] = true;
@@ -281,5 +306,5 @@ void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph
         state->node[best.node[best.nodes - 1]] = best.plan;
     }
     if (verbose)
-        print(graph, &best, best.nodes < chain.nodes && hazardous ? hazardous : why);
+        print(graph, &best, why);
 }

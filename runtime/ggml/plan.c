@@ -282,3 +282,18 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
     if (!taken)
         plan->kind = SDGEN_LEFT_TO_GGML;
 }
+
+size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_node_plan *plan, int threads)
+{
+    switch (plan->kind) {
+    case SDGEN_MATMUL: return sdgen_matmul_work_size(with, &plan->matmul, threads);
+    case SDGEN_CONV2D: return sdgen_conv2d_work_size(with, &plan->conv2d, threads);
+    case SDGEN_ATTENTION:
+        return sdgen_line_up(plan->attention.elsewhere) + sdgen_attention_work_size(with, &plan->attention.op, threads);
+    case SDGEN_GROUP_NORM: return sdgen_group_norm_work_size(with, &plan->group_norm, threads);
+    case SDGEN_LAYER_NORM: return sdgen_layer_norm_work_size(with, &plan->layer_norm, threads);
+    case SDGEN_MAP: return sdgen_map_work_size(with, &plan->map, threads);
+    case SDGEN_PERMUTE: return sdgen_permute_work_size(with, &plan->permute[0], threads);
+    default: return 0;
+    }
+}

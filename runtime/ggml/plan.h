@@ -34,6 +34,14 @@ struct sdgen_node_plan {
     };
 };
 
+enum { SDGEN_LINE = 64 };
+
+/* What is made in working memory first lies before the operation's own, which begins with a cache line. */
+static inline size_t sdgen_line_up(size_t size)
+{
+    return (size + SDGEN_LINE - 1) / SDGEN_LINE * SDGEN_LINE;
+}
+
 struct sdgen_ggml_graph {
     int nodes, threads;
     const struct sdgen_plan *plan;
@@ -56,8 +64,12 @@ enum { SDGEN_GATE_NODES = 4 };
 bool sdgen_match_gate(const struct ggml_cgraph *of, const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int index,
                       struct sdgen_node_plan *plan, int needless[SDGEN_GATE_NODES], int *count);
 
+/* Bytes of working memory of a node for up to so many threads. */
+size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_node_plan *plan, int threads);
+
 /* Makes the nodes after a product, a convolution, a norm or an elementwise operation a part of it, as far as that can be: the plan
- * moves to the last of them. `verbose` says on stderr what was taken, and why no more. */
-void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, bool verbose);
+ * moves to the last of them, and needs no more than so much working memory. `verbose` says on stderr what was taken, and why no
+ * more. */
+void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, size_t work_size, bool verbose);
 
 #endif

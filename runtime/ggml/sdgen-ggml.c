@@ -151,12 +151,7 @@ static void copy_rows(const struct sdgen_copy *copy, int ith, int nth)
 
 /* ---- attention ---- */
 
-enum { LINE = 64 };
-
-static size_t line_up(size_t size)
-{
-    return (size + LINE - 1) / LINE * LINE;
-}
+enum { LINE = SDGEN_LINE };
 
 static void fuse_attention(const struct sdgen_attention_match *match, const struct sdgen_node_plan *plan,
                            struct sdgen_ggml_graph *state)
@@ -171,7 +166,7 @@ static void fuse_attention(const struct sdgen_attention_match *match, const stru
 /* By all threads: to memory that nothing is read from, then to its place. */
 static void compute_attention(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
 {
-    const size_t elsewhere = line_up(plan->attention.elsewhere);
+    const size_t elsewhere = sdgen_line_up(plan->attention.elsewhere);
     if (!elsewhere) {
         sdgen_attention(&chosen.plan, &plan->attention.op, team);
         return;
@@ -205,17 +200,7 @@ static bool offered(const struct ggml_tensor *node)
 
 static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
 {
-    switch (plan->kind) {
-    case SDGEN_MATMUL: return sdgen_matmul_work_size(&chosen.plan, &plan->matmul, n_threads);
-    case SDGEN_CONV2D: return sdgen_conv2d_work_size(&chosen.plan, &plan->conv2d, n_threads);
-    case SDGEN_ATTENTION:
-        return line_up(plan->attention.elsewhere) + sdgen_attention_work_size(&chosen.plan, &plan->attention.op, n_threads);
-    case SDGEN_GROUP_NORM: return sdgen_group_norm_work_size(&chosen.plan, &plan->group_norm, n_threads);
-    case SDGEN_LAYER_NORM: return sdgen_layer_norm_work_size(&chosen.plan, &plan->layer_norm, n_threads);
-    case SDGEN_MAP: return sdgen_map_work_size(&chosen.plan, &plan->map, n_threads);
-    case SDGEN_PERMUTE: return sdgen_permute_work_size(&chosen.plan, &plan->permute[0], n_threads);
-    default: return 0;
-    }
+    return sdgen_node_work_size(&chosen.plan, plan, n_threads);
 }
 
 static bool can_head_chain(const struct sdgen_node_plan *plan)
@@ -271,7 +256,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     }
     for (int i = 0; i < graph.nodes; i++)
         if (can_head_chain(&state->node[i]) && state->node[i].head == i && !graph.skipped[i])
-            sdgen_extend_chain(&graph, state, i, verbose);
+            sdgen_extend_chain(&graph, state, i, work_size, verbose);
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);
@@ -327,7 +312,6 @@ struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n
         count(graph, state);
     return state;
 }
-
 
 void sdgen_ggml_end(struct sdgen_ggml_graph *state)
 {

@@ -1,0 +1,100 @@
+"""Runs the graph tests' program with the runtime's C compiled for the address and undefined behaviour sanitizers.
+
+Only the runtime and the program are: ggml stays as it was built, and so do the kernels. The cases are those of
+tests/native/graphs.c, and random ones, at every level that runs here, several threads included.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sources import BUILD, ROOT
+
+import build
+
+FOLDER = BUILD / "sanitize"
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"]
+PROGRAM = ["graphs", "chain-graphs"]
+FORMS: list[dict[str, str]] = [{"SDGEN_KERNELS": "c"}, {"SDGEN_ISA": "avx2"}, {"SDGEN_ISA": "avx512"}]
+WAYS = [{"SDGEN_TUNE": f"winograd={m}"} for m in (2, 4)]
+
+
+def run(command: list[str], what: str, **environment: str) -> None:
+    variables = {"OMP_WAIT_POLICY": "passive", **os.environ, **environment}
+    done = subprocess.run(command, cwd=BUILD / "sd-cli", env=variables, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"sanitize: {what} failed:\n{done.stdout}{done.stderr}")
+
+
+def compile_all() -> Path:
+    """The commands are those that the patched ggml was built with, but for the sanitizers and where objects go."""
+    tree = BUILD / "sd-cli"
+    listed = subprocess.run(
+        [str(build.NINJA), "-C", str(tree), "-t", "compdb"], capture_output=True, text=True, check=True
+    )
+    entries = json.loads(listed.stdout[listed.stdout.index("[") :])
+    runtime = [
+        entry
+        for entry in entries
+        if Path(entry["file"]).is_relative_to(ROOT / "runtime") and entry["file"].endswith(".c")
+    ]
+    entries_of = {Path(entry["output"]).name + str(index): entry for index, entry in enumerate(runtime)}
+    cache = dict(re.findall(r"^(\w+):\w+=(.*)$", (tree / "CMakeCache.txt").read_text(), re.MULTILINE))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    objects, commands = [], []
+    for name, entry in entries_of.items():
+        objects.append(str(FOLDER / f"{name}.o"))
+        words = re.sub(r" -M[DFT]( [^ -][^ ]*)?(?= )", "", entry["command"])  # ninja's list of headers is not for this
+        command = [word for word in shlex.split(words) if not re.fullmatch("-O.|-Werror|-DNDEBUG", word)]
+        command[command.index("-o") + 1] = objects[-1]
+        commands.append([command[0], *SANITIZERS, *command[1:]])
+    ggml = BUILD / "src" / "patched" / "ggml"
+    for part in PROGRAM:
+        objects.append(str(FOLDER / f"{part}.o"))
+        headers = [f"-I{ggml / 'include'}", "-isystem", str(ggml / "src")]
+        source = str(ROOT / "tests" / "native" / f"{part}.c")
+        compiler = [cache["CMAKE_C_COMPILER"], *shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17"]
+        commands.append([*compiler, *SANITIZERS, *headers, "-c", source, "-o", objects[-1]])
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(lambda command: run(command, f"compiling {command[-1]}"), commands))
+    program = FOLDER / "graphs"
+    # What is linked before the library is not taken from it.
+    libraries = [str(tree / "ggml" / "src" / f"lib{name}.a") for name in ("ggml", "ggml-cpu", "ggml-base")]
+    linker = [cache["CMAKE_CXX_COMPILER"], *SANITIZERS, *shlex.split(cache["OpenMP_CXX_FLAGS"])]
+    run([*linker, *objects, *libraries, "-ldl", "-lm", "-lpthread", "-o", str(program)], "linking")
+    return program
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=60, help="random graphs of each kind and level (default: 60)")
+    seeds = str(parser.parse_args().seeds)
+    build.build("sd-cli")
+    program = str(compile_all())
+    sources = [ROOT / "tests" / "native" / f"{part}.c" for part in PROGRAM]
+    cases = [case for source in sources for case in re.findall(r'^    \{"(\w+)", ', source.read_text(), re.MULTILINE)]
+    runs = [[case] for case in cases] + [["pieces"], ["aborted"]]
+    runs += [[kind, "0", seeds] for kind in ("random", "networks", "tight")]
+    for form in FORMS:
+        for arguments in runs:
+            run(
+                [program, *arguments],
+                f"{' '.join(arguments)} with {form}",
+                **form,
+                SDGEN_VERBOSE="2",
+                SDGEN_PROFILE="1",
+            )
+        print(f"sanitize: {len(cases)} cases and {len(runs) - len(cases)} more runs with {form}", flush=True)
+    for way in WAYS:
+        run([program, "networks", "0", seeds], f"networks with {way}", **way, SDGEN_PROFILE="1")
+    print("sanitize: nothing found")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,8 +12,8 @@ from tests.patched_ggml import DOUBLED, RUNS, Graphs, every_form, source
 ERROR = 3e-6
 
 # Random parts of models at each level: where they start, how many; and by each of Winograd's methods.
-SEEDS = [(0, 150), (150, 150)]
-WINOGRAD_SEEDS = (300, 60)
+SEEDS = [(0, 100), (100, 100)]
+WINOGRAD_SEEDS = (300, 40)
 
 # What the hook says why a chain is no longer.
 NO_PATTERN = "no pattern has what follows"
@@ -255,7 +255,7 @@ def test_random_networks_by_winograd(graphs: Graphs, winograd: int) -> None:
 @every_form
 def test_too_little_working_memory(graphs: Graphs, form: dict[str, str]) -> None:
     """What does not fit is left to ggml."""
-    done = graphs.run("tight", 0, 100, **form)
+    done = graphs.run("tight", 0, 60, **form)
     assert 0.5 < done.taken[0] / done.taken[1] < 1
 
 
@@ -265,10 +265,9 @@ def test_pieces(graphs: Graphs, form: dict[str, str]) -> None:
     graphs.run("pieces", **form)
 
 
-@every_form
-def test_aborted(graphs: Graphs, form: dict[str, str]) -> None:
+def test_aborted(graphs: Graphs) -> None:
     """Ended early, and computed again."""
-    graphs.run("aborted", **form)
+    graphs.run("aborted")
 
 
 # ---- what is said ----

@@ -5,9 +5,10 @@
  *      channels after the other into U[tap][channel in][16], and adds their products with V to M[tap][16][tiles of the block];
  *   3. the same thread transforms M into the output.
  *
- * Threads wait for each other around step 1 alone, so V is of as many blocks as the cache that they share has room for. In the end parts
- * of a block are handed out, so that a slow thread does not come last with a whole one; each transforms the weights once more, which
- * costs as much as the products of four columns.
+ * Threads wait for each other around step 1 alone, so that V is of several blocks where there are many threads, but of no more, because
+ * with all that would fit the cache that they share it took up to a third longer on a Zen 5 (128 channels at 512x512). In the end
+ * halves of a block are handed out, so that a slow thread does not come last with a whole one; each transforms the weights once more,
+ * which costs as much as the products of four columns.
  *
  * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Kept transformed from
  * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, medians in
@@ -26,7 +27,7 @@ enum {
     TAP_GAP = 16,        /* numbers between taps: without, all taps of a channel may lie in one set of L1 */
     INPUT_CHANNELS = 64, /* input channels transformed at a time */
     LEAST_SHARES = 4,    /* shares of V for each thread, at least */
-    PARTS = 32,          /* the same of the parts that are handed out in the end */
+    MOST_PARTS = 2,      /* of a share, in the end; each transforms the weights once more */
     LINE = 64,
 };
 
@@ -83,16 +84,16 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     int64_t v_most = sdgen_max(plan->blocking.packed_bytes / panel_bytes, 1), most = sdgen_min(v_most, m_columns / cut.tile.columns);
     int64_t blocks = sdgen_ceil_div(cut.panels, sdgen_max(most, 1));
     cut.block_panels = sdgen_ceil_div(cut.panels, blocks);
-    int64_t v_blocks = sdgen_max(v_most / cut.block_panels, 1), times = sdgen_ceil_div(blocks, v_blocks);
-    v_blocks = sdgen_ceil_div(blocks, times);
+    cut.groups = sdgen_ceil_div(op->channels_out, GROUP);
+    int64_t v_blocks = sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups), v_most / cut.block_panels);
+    v_blocks = nth == 1 ? 1 : sdgen_max(v_blocks, 1);
+    v_blocks = sdgen_ceil_div(blocks, sdgen_ceil_div(blocks, v_blocks));
     cut.v_panels = sdgen_min(v_blocks * cut.block_panels, cut.panels);
 
     int64_t chains = sdgen_max(sdgen_ceil_div(op->channels_in, CHAIN), sdgen_min(LEAST_CHAINS, op->channels_in));
     cut.chain = sdgen_ceil_div(op->channels_in, chains);
-    cut.groups = sdgen_ceil_div(op->channels_out, GROUP);
     cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups * v_blocks), cut.block_panels);
-    int64_t shares = cut.groups * v_blocks * cut.shares;
-    cut.parts = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)PARTS * nth, shares), cut.block_panels / cut.shares);
+    cut.parts = nth == 1 ? 1 : sdgen_min(cut.block_panels / cut.shares, MOST_PARTS);
     return cut;
 }
 

@@ -223,13 +223,14 @@ def simulated(level: Level, name: str, factors: list[float]) -> float:
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("level", [level for level in Level if native.sdgen_kernels(level)], ids=native.level_name)
 def test_slow_threads_finish_with_the_others(level: Level, name: str) -> None:
-    """Within 5% of what the sum of the speeds would come to; threads of one speed lose next to nothing. A little more is
-    allowed where panels are 48 columns wide, of which there are too few for that."""
+    """Within 5.5% of what the sum of the speeds would come to, whoever is first where all take at the same time;
+    and threads of one speed lose next to nothing."""
     alone = simulated(level, name, [1])
-    most = 1.05 if level < Level.AVX512 else 1.055
     for fast, slow in ((1, 1), (2, 2), (4, 4)):
         ideal = alone / (fast + slow / 2)
-        assert ideal <= simulated(level, name, [1.0] * fast + [2.0] * slow) <= most * ideal, f"{fast} fast, {slow} slow"
-        assert simulated(level, name, [2.0] * slow + [1.0] * fast) <= most * ideal, f"{slow} slow, {fast} fast"
+        assert ideal <= simulated(level, name, [1.0] * fast + [2.0] * slow) <= 1.055 * ideal, (
+            f"{fast} fast, {slow} slow"
+        )
+        assert simulated(level, name, [2.0] * slow + [1.0] * fast) <= 1.055 * ideal, f"{slow} slow, {fast} fast"
     for threads in (2, 4, 8):
-        assert simulated(level, name, [1.0] * threads) <= 1.05 * alone / threads, f"{threads} threads"
+        assert simulated(level, name, [1.0] * threads) <= 1.03 * alone / threads, f"{threads} threads"

@@ -18,6 +18,7 @@ struct team {
     bool stopping;
     team_task *task;
     void *data, *work;
+    int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)];
     size_t work_size;
     struct member members[];
 };
@@ -32,14 +33,14 @@ static void barrier(void *data)
         return;
     }
     for (unsigned spins = 1; atomic_load(&team->phase) == phase; spins++)
-        if (spins % 65536 == 0)
+        if (spins % 1024 == 0)
             sched_yield(); /* more threads than processors */
 }
 
 static void run_member(struct team *team, int ith)
 {
     struct sdgen_team member = {
-        .ith = ith, .nth = team->threads, .work = team->work, .work_size = team->work_size, .barrier = barrier, .barrier_data = team};
+        .ith = ith, .nth = team->threads, .queue = team->queue, .work = team->work, .work_size = team->work_size, .barrier = barrier, .barrier_data = team};
     team->task(team->data, &member);
 }
 

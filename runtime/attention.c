@@ -155,7 +155,7 @@ static struct own own_of(const struct cut *cut, const struct sdgen_attention *op
 size_t sdgen_attention_work_size(const struct sdgen_plan *plan, const struct sdgen_attention *op, int nth)
 {
     struct cut cut = cut_of(plan, op);
-    return LINE + sizeof(struct sdgen_queue) + parts_size(&cut, op) + (size_t)nth * own_size(&cut, op);
+    return LINE + parts_size(&cut, op) + (size_t)nth * own_size(&cut, op);
 }
 
 static bool aligned(const void *pointer, int64_t size, int64_t a, int64_t b, int64_t c)
@@ -626,16 +626,12 @@ void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention
 {
     struct cut cut = cut_of(plan, op);
     char *memory = (char *)(((uintptr_t)team->work + LINE - 1) / LINE * LINE);
-    struct sdgen_queue *queue = (struct sdgen_queue *)(void *)memory;
-    float *parts = (float *)(void *)(memory + sizeof *queue);
+    float *parts = (float *)(void *)memory;
     struct job job = {.plan = plan, .op = op, .cut = &cut};
-    job.own = own_of(&cut, op, memory + sizeof *queue + parts_size(&cut, op) + (size_t)team->ith * own_size(&cut, op));
-    if (team->ith == 0)
-        sdgen_queue_reset(queue);
-    sdgen_wait(team);
+    job.own = own_of(&cut, op, memory + parts_size(&cut, op) + (size_t)team->ith * own_size(&cut, op));
 
     int64_t begin, end;
-    while (sdgen_queue_take(queue, cut.items, cut.block_panels, team->nth, &begin, &end)) {
+    while (sdgen_queue_take(sdgen_queue(team), cut.items, cut.panels, cut.block_panels, team->nth, &begin, &end)) {
         for (int64_t next; begin < end; begin = next) {
             int64_t part = begin / cut.panels; /* (head, split) */
             next = sdgen_min(end, (part + 1) * cut.panels);

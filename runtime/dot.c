@@ -3,7 +3,7 @@
 
 #include "schedule.h"
 
-enum { COLUMNS = 4, MOST_BLOCKS = 64, LINE = 64 };
+enum { COLUMNS = 4, MOST_BLOCKS = 64 };
 
 /* Rows of x from which on packing pays: at 4096 by 4096 it takes as long at 32 rows on a Zen 5. */
 enum { FEW_ROWS = 16 };
@@ -11,11 +11,6 @@ enum { FEW_ROWS = 16 };
 bool sdgen_dot_fits(const struct sdgen_plan *plan, const struct sdgen_matmul *op)
 {
     return op->m <= FEW_ROWS && !op->gated && plan->kernels->dot[op->w_type][1][1];
-}
-
-size_t sdgen_dot_work_size(void)
-{
-    return LINE + sizeof(struct sdgen_queue);
 }
 
 /* Most rows of a tile of COLUMNS columns. */
@@ -76,14 +71,9 @@ static void apply_after(const struct sdgen_plan *plan, const struct sdgen_matmul
 
 void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)
 {
-    char *base = (char *)team->work;
-    struct sdgen_queue *queue = (struct sdgen_queue *)(void *)(base + (LINE - (uintptr_t)base % LINE) % LINE);
-    if (team->ith == 0)
-        sdgen_queue_reset(queue);
-    sdgen_wait(team);
     /* Items: blocks of COLUMNS columns, so that the tile that makes a column does not depend on the threads, within batches. */
     int64_t blocks = sdgen_ceil_div(op->n, COLUMNS), begin, end;
-    while (sdgen_queue_take(queue, blocks * op->batch[0] * op->batch[1], MOST_BLOCKS, team->nth, &begin, &end)) {
+    while (sdgen_queue_take(sdgen_queue(team), blocks * op->batch[0] * op->batch[1], 1, MOST_BLOCKS, team->nth, &begin, &end)) {
         for (int64_t item = begin; item < end; item++) {
             int64_t column = item % blocks * COLUMNS;
             multiply(plan, op, item / blocks, column, sdgen_min(COLUMNS, op->n - column));

@@ -21,18 +21,6 @@ static inline const float *sdgen_at(const float *array, int64_t bytes)
     return (const float *)(const void *)((const char *)array + bytes);
 }
 
-/* Working memory of so many queues and of what follows them, at any alignment. */
-static inline size_t sdgen_queues_size(int count)
-{
-    return _Alignof(struct sdgen_queue) + (size_t)count * sizeof(struct sdgen_queue);
-}
-
-static inline struct sdgen_queue *sdgen_queues(const struct sdgen_team *team)
-{
-    uintptr_t line = _Alignof(struct sdgen_queue), base = (uintptr_t)team->work;
-    return (struct sdgen_queue *)(void *)((char *)team->work + (line - base % line) % line);
-}
-
 /* A length cut into parts of about SDGEN_MAP_BLOCK elements, all but the last of one size, a multiple of 16. */
 struct sdgen_parts {
     int64_t count, size;

@@ -9,6 +9,11 @@ enum { LEAST_CHUNK_ROWS = 384 };
 /* Rows handed out apart where there are too few columns for this many shares a thread. */
 enum { LEAST_SHARES = 4 };
 
+/* Parts of these rows that are handed out apart where little is left: so many that all there is makes PARTS a thread, for then one part
+ * is less than 5% of it even to a thread that takes twice as long as others; but none of fewer than PART_ROWS rows, of which packing
+ * the columns once more costs a sixteenth. */
+enum { PARTS = 32, PART_ROWS = 64 };
+
 /* The sums of one element are made in at least so many chains where none gets shorter than this, for the error of a sum of numbers of
  * either sign falls with the number of chains it is made in: half a million sums of 36 to 320 products err by up to 2.7e-7 to 3.6e-7 of
  * the magnitudes summed in one chain, 1.5e-7 to 2.4e-7 in two, and 1.2e-7 to 1.7e-7 in three. */
@@ -28,6 +33,7 @@ struct cut {
     int64_t nc;            /* columns a thread packs at a time */
     int64_t column_panels;
     int64_t row_shares;    /* shares that the rows of a unit are handed out in */
+    int64_t parts;         /* of a share, in the end */
 };
 
 static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
@@ -59,6 +65,9 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
     cut.row_shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, products), row_panels);
     if (gemm->gated)
         cut.row_shares = sdgen_min(sdgen_max(cut.row_shares, sdgen_ceil_div(chunk_rows, GATED_ROWS)), row_panels);
+    products *= cut.row_shares;
+    int64_t most_parts = sdgen_max(chunk_rows / (cut.row_shares * PART_ROWS), 1);
+    cut.parts = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)PARTS * nth, products), most_parts);
     return cut;
 }
 
@@ -84,9 +93,8 @@ static int64_t panel_row(const struct unit *unit, int64_t panel)
     return panel * unit->rows / unit->panels;
 }
 
-/* Working memory: two queues, the packed A of a group of units, and for each thread the packed B. */
+/* Working memory: the packed A of a group of units, and for each thread the packed B. */
 struct work {
-    struct sdgen_queue *packing, *products;
     float *a;
     float *b;    /* this thread's */
     float *gate; /* this thread's, where the product is gated: [rows of a share][nc] */
@@ -120,7 +128,7 @@ static size_t gate_size(const struct sdgen_gemm *gemm, const struct cut *cut)
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
 {
     struct cut cut = cut_of(plan, gemm, nth);
-    return LINE + 2 * sizeof(struct sdgen_queue) + a_size(&cut) + (size_t)nth * (b_size(&cut) + gate_size(gemm, &cut));
+    return LINE + a_size(&cut) + (size_t)nth * (b_size(&cut) + gate_size(gemm, &cut));
 }
 
 static struct work work_of(const struct sdgen_gemm *gemm, const struct cut *cut, const struct sdgen_team *team)
@@ -128,9 +136,6 @@ static struct work work_of(const struct sdgen_gemm *gemm, const struct cut *cut,
     char *base = (char *)team->work;
     base += (LINE - (uintptr_t)base % LINE) % LINE;
     struct work work;
-    work.packing = (struct sdgen_queue *)(void *)base;
-    work.products = work.packing + 1;
-    base += 2 * sizeof(struct sdgen_queue);
     work.a = (float *)(void *)base;
     base += a_size(cut) + (size_t)team->ith * (b_size(cut) + gate_size(gemm, cut));
     work.b = (float *)(void *)base;
@@ -160,7 +165,7 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
 {
     int64_t most_panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
     int64_t begin, end;
-    while (sdgen_queue_take(work->packing, units * most_panels, most_panels, team->nth, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), units * most_panels, 1, most_panels, team->nth, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
             struct unit unit = unit_of(gemm, cut, first_unit + item / most_panels);
             if (item % most_panels < unit.panels)
@@ -243,21 +248,19 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
                            const struct sdgen_team *team, const struct work *work, struct slab slab, int64_t first_unit,
                            int64_t units)
 {
-    /* Items: column panels, within shares of a unit's rows, within batches of C, within units. */
+    /* Items: parts of shares, within column panels, within shares of a unit's rows, within batches of C, within units. */
     int64_t panels = cut->column_panels;
     int64_t batches = gemm->a_shared ? gemm->batches : 1;
-    int64_t items = units * batches * cut->row_shares * panels;
-    int64_t begin, end;
-    while (sdgen_queue_take(work->products, items, cut->nc / gemm->tile.columns, team->nth, &begin, &end))
+    int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, begin, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &begin, &end))
         while (begin < end) {
-            int64_t run_end = sdgen_min(end, (begin / panels + 1) * panels);
-            int64_t share = begin / panels % cut->row_shares;
-            int64_t batch = begin / panels / cut->row_shares % batches;
-            int64_t index = begin / panels / cut->row_shares / batches;
+            int64_t run = begin / parts / panels, run_end = sdgen_min(end, (run + 1) * panels * parts);
+            int64_t share = run % shares, batch = run / shares % batches, index = run / shares / batches;
             struct unit unit = unit_of(gemm, cut, first_unit + index);
-            int64_t column = begin % panels * gemm->tile.columns;
-            int64_t column_end = sdgen_min(column + (run_end - begin) * gemm->tile.columns, gemm->columns);
-            int64_t first_panel = share * unit.panels / cut->row_shares, last_panel = (share + 1) * unit.panels / cut->row_shares;
+            int64_t column = begin / parts % panels * gemm->tile.columns;
+            int64_t column_end = sdgen_min(column + sdgen_ceil_div(run_end - begin, parts) * gemm->tile.columns, gemm->columns);
+            int64_t part = share * parts + begin % parts, part_end = share * parts + (run_end - 1) % parts + 1;
+            int64_t first_panel = part * unit.panels / (shares * parts), last_panel = part_end * unit.panels / (shares * parts);
             const struct block block = {
                 .unit = &unit,
                 .a = work->a + index * cut->unit_size,
@@ -277,20 +280,12 @@ void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, co
 {
     struct cut cut = cut_of(plan, gemm, team->nth);
     struct work work = work_of(gemm, &cut, team);
-    if (team->ith == 0)
-        sdgen_queue_reset(work.packing);
-    sdgen_wait(team);
     for (int64_t begin = 0; begin < gemm->depth; begin += cut.slab) {
         struct slab slab = {begin, sdgen_min(begin + cut.slab, gemm->depth)};
         for (int64_t unit = 0; unit < cut.units; unit += cut.group) {
             int64_t units = sdgen_min(cut.group, cut.units - unit);
-            /* Each queue is reset while the other is in use, between two barriers. */
-            if (team->ith == 0)
-                sdgen_queue_reset(work.products);
             pack_group(plan, gemm, &cut, team, &work, slab, unit, units);
             sdgen_wait(team);
-            if (team->ith == 0)
-                sdgen_queue_reset(work.packing);
             multiply_group(plan, gemm, &cut, team, &work, slab, unit, units);
             if (unit + units < cut.units || slab.end < gemm->depth)
                 sdgen_wait(team);

@@ -161,7 +161,7 @@ static void map_run(const struct sdgen_plan *plan, const struct sdgen_map *op, c
 size_t sdgen_map_work_size(const struct sdgen_plan *plan, const struct sdgen_map *op, int nth)
 {
     (void)plan, (void)op, (void)nth;
-    return sdgen_queues_size(1);
+    return 0;
 }
 
 void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *op, const struct sdgen_team *team)
@@ -172,12 +172,8 @@ void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *op, const 
     struct sdgen_parts parts = sdgen_parts_of(loops.extent[0]);
     int64_t together = parts.count > 1 ? 1 : sdgen_max(1, SDGEN_MAP_BLOCK / loops.extent[0]);
     int64_t items = sdgen_ceil_div(runs, together) * parts.count;
-    struct sdgen_queue *queue = sdgen_queues(team);
-    if (team->ith == 0)
-        sdgen_queue_reset(queue);
-    sdgen_wait(team);
     int64_t first, end;
-    while (sdgen_queue_take(queue, items, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
             int64_t begin = item % parts.count * parts.size, run = item / parts.count * together;
             for (int64_t last = sdgen_min(run + together, runs); run < last; run++)

@@ -82,7 +82,7 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
 size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth)
 {
     if (sdgen_dot_fits(plan, op))
-        return sdgen_dot_work_size();
+        return 0;
     struct sdgen_gemm gemm = gemm_of(plan, op);
     return sdgen_gemm_work_size(plan, &gemm, nth);
 }

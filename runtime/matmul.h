@@ -22,7 +22,6 @@ static inline char *sdgen_matmul_c(const struct sdgen_matmul *op, int64_t batch)
 
 /* Whether the product has so few rows that it is computed without packing. */
 bool sdgen_dot_fits(const struct sdgen_plan *plan, const struct sdgen_matmul *op);
-size_t sdgen_dot_work_size(void);
 void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team);
 
 #endif

@@ -128,27 +128,22 @@ const char *sdgen_group_norm_check(const struct sdgen_group_norm *op)
 size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth)
 {
     (void)plan, (void)nth;
-    return sdgen_queues_size(2) + (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
+    return _Alignof(double) + (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
 }
 
 void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team)
 {
-    struct sdgen_queue *queues = sdgen_queues(team);
-    double(*partial)[2] = (double(*)[2])(void *)(queues + 2);
+    const uintptr_t align = _Alignof(double), base = (uintptr_t)team->work;
+    double(*partial)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
     struct pieces pieces = pieces_of(op);
     int64_t items = op->batch * op->groups * pieces.count, first, end;
-    if (team->ith == 0) {
-        sdgen_queue_reset(&queues[0]);
-        sdgen_queue_reset(&queues[1]);
-    }
-    sdgen_wait(team);
-    while (sdgen_queue_take(&queues[0], items, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
             sum_piece(plan, op, &piece, partial[item]);
         }
     sdgen_wait(team);
-    while (sdgen_queue_take(&queues[1], items, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
             map_piece(plan, op, &piece, (const double(*)[2])(partial + piece.group * pieces.count), pieces.count);
@@ -197,7 +192,7 @@ const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
 size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth)
 {
     (void)plan, (void)op, (void)nth;
-    return sdgen_queues_size(1);
+    return 0;
 }
 
 void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team)
@@ -205,11 +200,7 @@ void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_no
     /* Items: several rows. */
     int64_t rows = op->rows[0] * op->rows[1] * op->rows[2], together = sdgen_max(1, SDGEN_MAP_BLOCK / op->n), first, end;
     int64_t items = sdgen_ceil_div(rows, together);
-    struct sdgen_queue *queue = sdgen_queues(team);
-    if (team->ith == 0)
-        sdgen_queue_reset(queue);
-    sdgen_wait(team);
-    while (sdgen_queue_take(queue, items, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
             normalize_row(plan, op, row);
 }

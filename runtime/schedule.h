@@ -6,28 +6,50 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sdgen.h"
+
 /* A queue of `count` equal items, taken from the front in ranges that shrink toward the end: half of a thread's even share of
  * what is left, so that fast and slow cores finish together ("guided self-scheduling", Polychronopoulos and Kuck 1987). One thread
  * alone takes as many as it may. */
 struct sdgen_queue {
     _Alignas(64) _Atomic int64_t next;
+    _Atomic int left; /* threads that have found it empty */
 };
 
-static inline void sdgen_queue_reset(struct sdgen_queue *queue)
+/* The team's queue. The last thread to find it empty makes it new: it serves one lot of items after the other, and what
+ * has to lie between two lots is a barrier, or what lies between two operations; none has to lie before the first. */
+static inline struct sdgen_queue *sdgen_queue(const struct sdgen_team *team)
 {
-    atomic_store_explicit(&queue->next, 0, memory_order_relaxed);
+    uintptr_t line = _Alignof(struct sdgen_queue), base = (uintptr_t)team->queue;
+    return (struct sdgen_queue *)(void *)((char *)team->queue + (line - base % line) % line);
 }
 
-/* Takes [*begin, *end), at most `most` items; false when none is left. */
-static inline bool sdgen_queue_take(struct sdgen_queue *queue, int64_t count, int64_t most, int nth, int64_t *begin, int64_t *end)
+/* Takes [*begin, *end), at most `most` items; false when none is left. Every thread takes until then, and not again.
+ *
+ * Items may come in wholes of several, which cost less together: nothing is taken across the end of one but further ones. Where so many
+ * may be taken, less than one is only where a thread's even share of what is left is less: then equal pieces. */
+static inline bool sdgen_queue_take(struct sdgen_queue *queue, int64_t count, int64_t whole, int64_t most, int nth, int64_t *begin,
+                                    int64_t *end)
 {
     int64_t next = atomic_load_explicit(&queue->next, memory_order_relaxed);
     int64_t take;
     do {
-        if (next >= count)
+        if (next >= count) {
+            if (atomic_fetch_add_explicit(&queue->left, 1, memory_order_acq_rel) == nth - 1) {
+                atomic_store_explicit(&queue->left, 0, memory_order_relaxed);
+                atomic_store_explicit(&queue->next, 0, memory_order_relaxed);
+            }
             return false;
-        take = nth == 1 ? count - next : (count - next) / (2 * (int64_t)nth);
-        take = take < 1 ? 1 : take > most ? most : take;
+        }
+        int64_t even = (count - next) / nth, rest = whole - next % whole; /* of a whole that is begun, or all of it */
+        take = nth == 1 ? even : even / 2;
+        take = take < whole && whole <= most ? whole : take < 1 ? 1 : take > most ? most : take;
+        if (take >= rest)
+            take = rest + (take - rest) / whole * whole;
+        if (even < take) {
+            int64_t pieces = even < 1 ? take : (take + even - 1) / even;
+            take = (take + pieces - 1) / pieces;
+        }
     } while (!atomic_compare_exchange_weak_explicit(&queue->next, &next, next + take, memory_order_relaxed, memory_order_relaxed));
     *begin = next;
     *end = next + take;

@@ -1,9 +1,14 @@
-/* 3x3 convolutions by Winograd's F(m x m, 3 x 3), a block of tiles at a time:
+/* 3x3 convolutions by Winograd's F(m x m, 3 x 3), several blocks of tiles at a time:
  *
- *   1. all threads transform the block's input tiles into V[tap][panel of tiles][channel in][columns of a panel];
- *   2. groups of 16 output channels are handed out; for each a thread packs and transforms the weights of a few input channels after
- *      the other into U[tap][channel in][16], and adds their products with V to M[tap][16][tiles of the block];
+ *   1. all threads transform the blocks' input tiles into V[tap][panel of tiles][channel in][columns of a panel];
+ *   2. groups of 16 output channels of a block are handed out; for each a thread packs and transforms the weights of a few input
+ *      channels after the other into U[tap][channel in][16], and adds their products with V to M[tap][16][tiles of the block];
  *   3. the same thread transforms M into the output.
+ *
+ * Threads wait for each other around step 1 alone, so that V is of several blocks where there are many threads, but of no more, because
+ * with all that would fit the cache that they share it took up to a third longer on a Zen 5 (128 channels at 512x512). In the end
+ * halves of a block are handed out, so that a slow thread does not come last with a whole one; each transforms the weights once more,
+ * which costs as much as the products of four columns.
  *
  * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Kept transformed from
  * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, medians in
@@ -21,7 +26,8 @@ enum {
     LEAST_CHAINS = 3,    /* for accuracy where there are few input channels */
     TAP_GAP = 16,        /* numbers between taps: without, all taps of a channel may lie in one set of L1 */
     INPUT_CHANNELS = 64, /* input channels transformed at a time */
-    LEAST_SHARES = 4,    /* shares of a block for each thread, at least */
+    LEAST_SHARES = 4,    /* shares of V for each thread, at least */
+    MOST_PARTS = 2,      /* of a share, in the end; each transforms the weights once more */
     LINE = 64,
 };
 
@@ -35,10 +41,12 @@ struct cut {
     int64_t quads;                     /* of all images */
     int64_t panel_quads;
     int64_t panels;       /* of all quads */
-    int64_t block_panels; /* at a time */
+    int64_t v_panels;     /* whose V is there at a time: several blocks */
+    int64_t block_panels; /* whose M is made at a time */
     int64_t chain;        /* input channels */
     int64_t groups;       /* of output channels */
-    int64_t shares;       /* parts of a block's panels that are handed out apart, because there are few groups */
+    int64_t shares;       /* of a block's panels that are handed out apart, because there are few groups and blocks */
+    int64_t parts;        /* of a share, handed out apart in the end */
 };
 
 static const struct sdgen_winograd_kernels *kernels_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
@@ -73,20 +81,24 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     int64_t panel_bytes = cut.taps * op->channels_in * cut.tile.columns * (int64_t)sizeof(float);
     /* V within what is packed at a time, M within the half of L2 that is for a thread's packed panels. */
     int64_t m_columns = plan->blocking.nc * plan->blocking.kc / (cut.taps * GROUP);
-    int64_t most = sdgen_min(plan->blocking.packed_bytes / panel_bytes, m_columns / cut.tile.columns);
+    int64_t v_most = sdgen_max(plan->blocking.packed_bytes / panel_bytes, 1), most = sdgen_min(v_most, m_columns / cut.tile.columns);
     int64_t blocks = sdgen_ceil_div(cut.panels, sdgen_max(most, 1));
     cut.block_panels = sdgen_ceil_div(cut.panels, blocks);
+    cut.groups = sdgen_ceil_div(op->channels_out, GROUP);
+    int64_t v_blocks = sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups), v_most / cut.block_panels);
+    v_blocks = nth == 1 ? 1 : sdgen_max(v_blocks, 1);
+    v_blocks = sdgen_ceil_div(blocks, sdgen_ceil_div(blocks, v_blocks));
+    cut.v_panels = sdgen_min(v_blocks * cut.block_panels, cut.panels);
 
     int64_t chains = sdgen_max(sdgen_ceil_div(op->channels_in, CHAIN), sdgen_min(LEAST_CHAINS, op->channels_in));
     cut.chain = sdgen_ceil_div(op->channels_in, chains);
-    cut.groups = sdgen_ceil_div(op->channels_out, GROUP);
-    cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups), cut.block_panels);
+    cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups * v_blocks), cut.block_panels);
+    cut.parts = nth == 1 ? 1 : sdgen_min(cut.block_panels / cut.shares, MOST_PARTS);
     return cut;
 }
 
-/* Working memory: two queues, V, and for each thread its packed weights, U, M and, where something becomes of it, the output. */
+/* Working memory: V, and for each thread its packed weights, U, M and, where something becomes of it, the output. */
 struct work {
-    struct sdgen_queue *inputs, *products;
     float *v, *packed, *u, *m, *y;
 };
 
@@ -113,7 +125,7 @@ static int64_t m_tap(int64_t columns)
 
 static size_t v_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
-    return line_up(cut->taps * v_tap(cut, op, cut->block_panels));
+    return line_up(cut->taps * v_tap(cut, op, cut->v_panels));
 }
 
 static size_t packed_size(const struct cut *cut)
@@ -155,7 +167,7 @@ static size_t own_size(const struct cut *cut, const struct sdgen_conv2d *op)
 size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
 {
     struct cut cut = cut_of(plan, op, m, nth);
-    return LINE + 2 * sizeof(struct sdgen_queue) + v_size(&cut, op) + (size_t)nth * own_size(&cut, op);
+    return LINE + v_size(&cut, op) + (size_t)nth * own_size(&cut, op);
 }
 
 static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op, const struct sdgen_team *team)
@@ -163,9 +175,6 @@ static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op,
     char *base = (char *)team->work;
     base += (LINE - (uintptr_t)base % LINE) % LINE;
     struct work work;
-    work.inputs = (struct sdgen_queue *)(void *)base;
-    work.products = work.inputs + 1;
-    base += 2 * sizeof(struct sdgen_queue);
     work.v = (float *)(void *)base;
     base += v_size(cut, op) + (size_t)team->ith * own_size(cut, op);
     work.packed = (float *)(void *)base;
@@ -231,7 +240,7 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
     int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, vectors = columns / lanes;
     int64_t channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS);
     int64_t items = panels * vectors * channel_blocks, begin, end;
-    while (sdgen_queue_take(work->inputs, items, items, team->nth, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
             int64_t channel = item % channel_blocks * INPUT_CHANNELS;
             int64_t panel = item / channel_blocks / vectors, vector = item / channel_blocks % vectors;
@@ -257,9 +266,9 @@ static void prefetch(const char *from, int64_t size)
         __builtin_prefetch(from + offset);
 }
 
-/* M of a group and some of the block's panels, [tap][GROUP][the panels' columns]. */
+/* M of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
 static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
-                     int64_t group, int64_t block_panels, int64_t first_panel, int64_t panels)
+                     int64_t group, int64_t v_panels, int64_t first_panel, int64_t panels)
 {
     int64_t columns = cut->tile.columns, m_stride = panels * columns;
     int64_t rows = sdgen_min(GROUP, op->channels_out - group * GROUP);
@@ -276,7 +285,7 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
             for (int64_t row = tap; row < rows; row += cut->taps)
                 prefetch(w + row * w_stride + channels * 9 * size, next_channels * 9 * size);
             for (int64_t panel = 0; panel < panels; panel++) {
-                const float *v = work->v + tap * v_tap(cut, op, block_panels) +
+                const float *v = work->v + tap * v_tap(cut, op, v_panels) +
                                  ((first_panel + panel) * op->channels_in + channel) * columns;
                 for (int64_t p = 0; p < row_panels; p++) {
                     int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
@@ -341,35 +350,36 @@ static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d
     }
 }
 
+/* The products and the output of the panels whose V is there. */
+static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                         const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
+{
+    /* Items: parts of shares of a block, within groups, within blocks. */
+    int64_t all = cut->shares * cut->parts, items = sdgen_ceil_div(panels, cut->block_panels) * cut->groups * all, item, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, cut->parts, cut->parts, team->nth, &item, &end)) {
+        int64_t part = item % all, group = item / all % cut->groups, block = item / all / cut->groups * cut->block_panels;
+        int64_t block_panels = sdgen_min(cut->block_panels, panels - block);
+        int64_t first = block + part * block_panels / all, last = block + (part + end - item) * block_panels / all;
+        if (first == last)
+            continue;
+        multiply(plan, op, cut, work, group, panels, first, last - first);
+        int64_t first_quad = (first_panel + first) * cut->panel_quads;
+        transform_outputs(op, cut, work, group, first_quad, last - first);
+        if (sdgen_after_any(&op->after))
+            apply_after(plan, op, cut, work->y, group, first_quad, last - first);
+    }
+}
+
 void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, const struct sdgen_team *team)
 {
     struct cut cut = cut_of(plan, op, m, team->nth);
     struct work work = work_of(&cut, op, team);
-    if (team->ith == 0)
-        sdgen_queue_reset(work.inputs);
-    sdgen_wait(team);
-    for (int64_t block = 0; block < cut.panels; block += cut.block_panels) {
-        int64_t panels = sdgen_min(cut.block_panels, cut.panels - block);
-        /* Each queue is reset while the other is in use, between two barriers. */
-        if (team->ith == 0)
-            sdgen_queue_reset(work.products);
-        transform_inputs(op, &cut, team, &work, block, panels);
-        sdgen_wait(team);
-        if (team->ith == 0)
-            sdgen_queue_reset(work.inputs);
-        int64_t begin, end;
-        while (sdgen_queue_take(work.products, cut.groups * cut.shares, 1, team->nth, &begin, &end)) {
-            int64_t group = begin / cut.shares, share = begin % cut.shares;
-            int64_t first = share * panels / cut.shares, last = (share + 1) * panels / cut.shares;
-            if (first == last)
-                continue;
-            multiply(plan, op, &cut, &work, group, panels, first, last - first);
-            int64_t first_quad = (block + first) * cut.panel_quads;
-            transform_outputs(op, &cut, &work, group, first_quad, last - first);
-            if (sdgen_after_any(&op->after))
-                apply_after(plan, op, &cut, work.y, group, first_quad, last - first);
-        }
-        if (block + panels < cut.panels)
+    for (int64_t first = 0; first < cut.panels; first += cut.v_panels) {
+        int64_t panels = sdgen_min(cut.v_panels, cut.panels - first);
+        if (first > 0)
             sdgen_wait(team);
+        transform_inputs(op, &cut, team, &work, first, panels);
+        sdgen_wait(team);
+        make_outputs(plan, op, &cut, team, &work, first, panels);
     }
 }

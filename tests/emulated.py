@@ -24,6 +24,8 @@ from tests.guarded import Broken, Fault, Flush, Guards, bytes_at, release
 # Anywhere that neither this process nor the library is.
 STUBS = 0x1000_0000_0000
 
+QUEUE_SIZE = 128  # SDGEN_QUEUE_SIZE
+
 
 class Team(Structure):
     """struct sdgen_team."""
@@ -31,6 +33,7 @@ class Team(Structure):
     _fields_ = [
         ("ith", c_int),
         ("nth", c_int),
+        ("queue", c_void_p),
         ("work", c_void_p),
         ("work_size", c_size_t),
         ("barrier", c_void_p),
@@ -84,12 +87,18 @@ class EmulatedGuards(Guards):
         self, what: str, function: int, plan: Structure, op: Structure, work: NDArray[Any], threads: int, slow: int
     ) -> None:
         barrier = None if threads == 1 else BARRIER
-        teams = [Team(ith, threads, work.ctypes.data, work.nbytes, barrier, None) for ith in range(threads)]
+        queue = self.copy("queue", np.zeros(QUEUE_SIZE // 8, np.int64))
+        teams = [
+            Team(ith, threads, queue.ctypes.data, work.ctypes.data, work.nbytes, barrier, None)
+            for ith in range(threads)
+        ]
         plan_address, op_address, *team_addresses = (
             self.copy(type(structure).__name__, np.frombuffer(bytes(structure), np.uint8)).ctypes.data
             for structure in (plan, op, *teams)
         )
         self.team(what, function, [(plan_address, op_address, team) for team in team_addresses], slow)
+        if queue.any():
+            raise Broken(f"{what}: not restored or not kept: queue")
 
 
 @contextmanager

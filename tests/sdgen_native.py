@@ -11,6 +11,7 @@ from ctypes import (
     c_bool,
     c_char,
     c_char_p,
+    c_double,
     c_float,
     c_int,
     c_int32,
@@ -401,7 +402,7 @@ STRUCTURES: dict[str, type[Structure]] = {
 # Bits of Report.broken, lowest first: SDGEN_TEST_* in tests/native/support.h.
 BROKEN = (
     *("rbx", "rbp", "r12", "r13", "r14", "r15", "rsp"),
-    *("stack_above", "stack_below", "direction", "mxcsr", "x87", "upper_ymm", "barrier"),
+    *("stack_above", "stack_below", "direction", "mxcsr", "x87", "upper_ymm", "barrier", "queue"),
 )
 
 
@@ -428,6 +429,9 @@ sdgen_select_level = _function(_sdgen, "sdgen_select_level", c_int, c_uint32, c_
 sdgen_config_from_environment = _function(
     _sdgen, "sdgen_config_from_environment", c_bool, POINTER(Config), c_char_p, c_size_t
 )
+sdgen_default_threads = _function(_sdgen, "sdgen_default_threads", c_int)
+sdgen_threads_of = _function(_sdgen, "sdgen_threads_of", c_int, c_int, c_int, c_int)
+sdgen_quota = _function(_sdgen, "sdgen_quota", c_int, c_char_p)
 sdgen_kernel_count = _function(_sdgen, "sdgen_kernel_count", c_size_t)
 sdgen_kernel_row = _function(_sdgen, "sdgen_kernel_row", POINTER(KernelRow), c_size_t)
 sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)
@@ -460,6 +464,12 @@ test_team_run = _function(
     "sdgen_test_team_run",
     None,
     *(c_void_p, POINTER(Plan), c_void_p, c_int, c_int, c_void_p, c_size_t, POINTER(Report)),
+)
+test_simulate = _function(
+    _support,
+    "sdgen_test_simulate",
+    c_double,
+    *(c_void_p, POINTER(Plan), c_void_p, c_int, POINTER(c_double), c_void_p, c_size_t),
 )
 test_map = _function(_support, "sdgen_test_map", c_void_p, c_size_t)
 test_unmap = _function(_support, "sdgen_test_unmap", None, c_void_p, c_size_t)

@@ -44,6 +44,7 @@ static inline size_t sdgen_line_up(size_t size)
 
 struct sdgen_ggml_graph {
     int nodes, threads;
+    int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)]; /* of the team */
     const struct sdgen_plan *plan;
     const struct ggml_tensor **tensor; /* the nodes themselves */
     struct sdgen_node_plan node[];

@@ -89,6 +89,11 @@ bool sdgen_ggml_active(void)
     return chosen.config.form != SDGEN_FORM_UPSTREAM;
 }
 
+int sdgen_ggml_default_threads(void)
+{
+    return sdgen_default_threads();
+}
+
 /* ---- an image doubled, and then convolved ----
  *
  * The convolution reads the image that is doubled. ggml_gallocr may have given that image's memory to what is computed after the
@@ -222,6 +227,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     }
     state->nodes = graph.nodes;
     state->threads = n_threads;
+    memset(state->queue, 0, sizeof state->queue);
     state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++) {
         sdgen_plan_node(&graph, i, &state->node[i]);
@@ -347,12 +353,12 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     }
 }
 
-int sdgen_ggml_compute(const struct sdgen_ggml_graph *state, int node_index, int ith, int nth, void *work, size_t work_size,
+int sdgen_ggml_compute(struct sdgen_ggml_graph *state, int node_index, int ith, int nth, void *work, size_t work_size,
                        void (*barrier)(void *pool), void *pool)
 {
     const struct sdgen_node_plan *plan = &state->node[node_index];
     const struct sdgen_team team = {
-        .ith = ith, .nth = nth, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
+        .ith = ith, .nth = nth, .queue = state->queue, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
     const bool profiled = chosen.config.profile && ith == 0;
     if (profiled)
         sdgen_profile_begin(state, node_index);

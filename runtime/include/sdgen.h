@@ -156,8 +156,22 @@ SDGEN_API struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *pro
 
 /* ---- threads ---- */
 
+/* How many threads a program should have where its user says nothing. */
+SDGEN_API int sdgen_default_threads(void);
+
+/* The same, given the processors of the machine (0: unknown), those that the process may run on, and what its quota allows. */
+SDGEN_API int sdgen_threads_of(int online, int allowed, int quota);
+
+/* Processors' time that the control groups of the process leave it, rounded up to whole processors; INT_MAX where they set no limit.
+ * What /proc and /sys say is looked for below a folder, "" for the system's own. */
+SDGEN_API int sdgen_quota(const char *root);
+
+enum { SDGEN_QUEUE_SIZE = 128 };
+
 struct sdgen_team {
     int ith, nth;
+    void *queue;           /* SDGEN_QUEUE_SIZE bytes, the same for all threads, aligned to 8: zero before the first of the team's
+                              operations, and again after each */
     void *work;            /* the same for all threads; any alignment; contents need not be kept */
     size_t work_size;      /* at least what the operation's *_work_size says for nth threads */
     void (*barrier)(void *barrier_data); /* returns when all nth threads have called it; may be NULL if nth is 1 */

@@ -142,11 +142,12 @@ void sdgen_test_team_run(sdgen_test_operation *operation, const struct sdgen_pla
     struct crew crew = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .nth = nth,
                         .operation = operation, .plan = plan, .op = op};
     struct member members[MAX_THREADS];
+    int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)] = {0};
     *report = (struct sdgen_test_report){0};
     install_handlers();
     for (int i = 0; i < nth; i++) {
         members[i] = (struct member){.crew = &crew, .slow = i == slow,
-                                     .team = {.ith = i, .nth = nth, .work = work, .work_size = work_size,
+                                     .team = {.ith = i, .nth = nth, .queue = queue, .work = work, .work_size = work_size,
                                               .barrier = nth == 1 ? NULL : barrier, .barrier_data = &members[i]}};
         pthread_create(&members[i].thread, NULL, run_member, &members[i]);
     }
@@ -158,4 +159,7 @@ void sdgen_test_team_run(sdgen_test_operation *operation, const struct sdgen_pla
             *report = members[i].report;
     if (crew.uneven)
         report->broken |= SDGEN_TEST_BARRIER;
+    for (size_t i = 0; i < sizeof queue / sizeof *queue; i++)
+        if (queue[i] && !crew.given_up)
+            report->broken |= SDGEN_TEST_QUEUE;
 }

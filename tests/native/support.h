@@ -19,6 +19,8 @@
 #define SDGEN_TEST_UPPER_YMM (1 << 12)
 /* Of a team: some threads waited at a barrier that the others never came to. */
 #define SDGEN_TEST_BARRIER (1 << 13)
+/* Of a team: its queue is not as it was before. */
+#define SDGEN_TEST_QUEUE (1 << 14)
 
 /* Stack that a kernel may use, below its return address. */
 #define SDGEN_TEST_STACK 32768
@@ -52,6 +54,12 @@ typedef void sdgen_test_operation(const struct sdgen_plan *plan, const void *op,
  * take most of the work. */
 SDGEN_TEST_API void sdgen_test_team_run(sdgen_test_operation *operation, const struct sdgen_plan *plan, const void *op, int nth,
                                         int slow, void *work, size_t work_size, struct sdgen_test_report *report);
+
+/* How long an operation takes a team whose thread i takes factors[i] times as long for everything, in time that is counted, not
+ * measured: kernels compute nothing and cost what simulate.c says, anything else nothing, and what the threads do to memory they
+ * share they do in the order of their times. Of the plan's kernels is taken which there are; no array of the operation is touched. */
+SDGEN_TEST_API double sdgen_test_simulate(sdgen_test_operation *operation, const struct sdgen_plan *plan, const void *op, int nth,
+                                          const double *factors, void *work, size_t work_size);
 
 /* Whole pages of zeros, no fewer than size bytes, between two pages that may not be touched; NULL if there are none to have.
  * Pages cost memory only when touched. */

@@ -24,6 +24,8 @@ from tests.sdgen_native import Blocking, Function, Type
 from tests.test_matmul import matmuls
 from tests.test_winograd_conv2d import ERROR as WINOGRAD_ERROR
 
+pytestmark = pytest.mark.slow
+
 Shape = tuple[int, int, int, int]
 Operation = Matmul | Conv2d
 

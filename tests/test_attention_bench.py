@@ -12,6 +12,8 @@ import pytest
 
 from tests.sdgen_native import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = REPOSITORY / "bench" / "attention.py"
 GGML = REPOSITORY / "build" / "sd-cli" / "ggml" / "src" / "libggml.a"
 TIMEOUT = 120

@@ -22,6 +22,8 @@ from gen.__main__ import main
 from tests import sdgen_native as native
 from tests.sdgen_native import REPOSITORY, Level
 
+pytestmark = pytest.mark.slow
+
 PROCESSOR = native.sdgen_processor().contents.name.decode()
 SHAPES = ("linear 8x8x8", "linear 64x64x64", "conv3x3 4->4@4x4", "map silu 4x4")
 TUNABLES = [field[0] for field in native.Tuning._fields_]

@@ -8,6 +8,8 @@ import pytest
 
 from tests.patched_ggml import DOUBLED, RUNS, Graphs, every_form, source
 
+pytestmark = pytest.mark.slow
+
 # Relative to the largest number of a tensor.
 ERROR = 3e-6
 
@@ -156,8 +158,8 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
 SEVERAL: dict[str, tuple[str, ...]] = {
     "one_addition_of_two": ("MUL_MAT + ADD + ADD + SILU", "MUL_MAT + ADD"),
     "skip_convolved": ("CONV_2D + ADD", "CONV_2D + ADD + ADD", "CONV_2D + ADD"),
-    "gated": ("MUL_MAT + ADD", "CONT + GELU + MUL", "MUL_MAT + ADD + ADD"),
-    "gated_apart": ("MUL_MAT + ADD", "CONT + GELU + MUL"),
+    "gated": ("MUL_MAT + ADD + CONT + GELU + MUL", "MUL_MAT + ADD + ADD"),
+    "gated_apart": ("MUL_MAT + ADD + CONT + GELU + MUL",),
     "copied": ("CONT + SILU",),
     "copied_onto_wider": ("SILU",),
     "copied_onto_itself": ("CONT + SILU",),

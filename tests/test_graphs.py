@@ -167,6 +167,7 @@ def test_memory_used_again(graphs: Graphs, case: str, form: dict[str, str]) -> N
     assert done.error <= ERROR
 
 
+@pytest.mark.slow
 @every_form
 @pytest.mark.parametrize(("first", "count"), SEEDS)
 def test_random_graphs(graphs: Graphs, first: int, count: int, form: dict[str, str]) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.sdgen_native import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 BENCH = REPOSITORY / "bench"
 # In a worker's place: takes one second more each time, and where it plays OpenVINO ends at the third.
 WORKER = """\

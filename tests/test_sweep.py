@@ -24,6 +24,8 @@ from gen.sweep.records import FAILED, TIMED, WRONG, Log, Record, parse
 from gen.sweep.variants import Variant, operations, variants, workload_of
 from gen.sweep.worker import Measurer
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 NATIVE = isa.native_levels() if Path("/proc/cpuinfo").exists() else ()
 GEMM = "gemm_f32_6x16_avx2"

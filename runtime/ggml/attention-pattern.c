@@ -1,27 +1,10 @@
 #include "attention-pattern.h"
 
-#include <string.h>
-
-static bool type_of(const struct ggml_tensor *tensor, enum sdgen_type *type)
-{
-    switch (tensor->type) {
-    case GGML_TYPE_F32: *type = SDGEN_F32; return true;
-    case GGML_TYPE_F16: *type = SDGEN_F16; return true;
-    case GGML_TYPE_BF16: *type = SDGEN_BF16; return true;
-    default: return false;
-    }
-}
-
-static float parameter(const struct ggml_tensor *node, int index)
-{
-    float value;
-    memcpy(&value, node->op_params + index, sizeof value);
-    return value;
-}
+#include "ggml-impl.h"
 
 static bool set_mask(struct sdgen_attention *op, const struct ggml_tensor *mask)
 {
-    if (!sdgen_plain(mask) || !type_of(mask, &op->mask_type) || mask->nb[0] != ggml_type_size(mask->type) || mask->ne[0] != op->keys ||
+    if (!sdgen_plain(mask) || !sdgen_type_of(mask, &op->mask_type) || mask->nb[0] != ggml_type_size(mask->type) || mask->ne[0] != op->keys ||
         mask->ne[1] < op->queries)
         return false;
     op->mask = mask->data;
@@ -42,8 +25,8 @@ static bool set_sinks(struct sdgen_attention *op, const struct ggml_tensor *sink
 /* q, k and v as [depth, tokens, heads, batch]. */
 static bool set_inputs(struct sdgen_attention *op, const struct ggml_tensor *q, const struct ggml_tensor *k, const struct ggml_tensor *v)
 {
-    if (!sdgen_plain(q) || !sdgen_plain(k) || !sdgen_plain(v) || q->type != GGML_TYPE_F32 || !type_of(k, &op->k_type) ||
-        !type_of(v, &op->v_type) || q->nb[0] != sizeof(float) || k->nb[0] != ggml_type_size(k->type) ||
+    if (!sdgen_plain(q) || !sdgen_plain(k) || !sdgen_plain(v) || q->type != GGML_TYPE_F32 || !sdgen_type_of(k, &op->k_type) ||
+        !sdgen_type_of(v, &op->v_type) || q->nb[0] != sizeof(float) || k->nb[0] != ggml_type_size(k->type) ||
         v->nb[0] != ggml_type_size(v->type) || q->ne[0] != k->ne[0] || k->ne[1] != v->ne[1] || q->ne[2] % k->ne[2] ||
         q->ne[2] % v->ne[2] || q->ne[3] % k->ne[3] || q->ne[3] % v->ne[3])
         return false;
@@ -75,9 +58,9 @@ static bool set_inputs(struct sdgen_attention *op, const struct ggml_tensor *q, 
 bool sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention *op)
 {
     *op = (struct sdgen_attention){
-        .scale = parameter(node, 0),
-        .max_bias = parameter(node, 1),
-        .softcap = parameter(node, 2),
+        .scale = ggml_get_op_params_f32(node, 0),
+        .max_bias = ggml_get_op_params_f32(node, 1),
+        .softcap = ggml_get_op_params_f32(node, 2),
         .c = node->data,
         .c_stride = (int64_t)node->nb[2],
         .c_head_stride = (int64_t)node->nb[1],
@@ -265,7 +248,7 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
 {
     const struct ggml_tensor *weights = graph->node[soft_max], *scores = weights->src[0], *mask = weights->src[1];
     const struct ggml_tensor *sinks = weights->src[2], *masked = weights; /* the node that reads the mask */
-    *match = (struct sdgen_attention_match){.op = {.scale = parameter(weights, 0), .max_bias = parameter(weights, 1)}};
+    *match = (struct sdgen_attention_match){.op = {.scale = ggml_get_op_params_f32(weights, 0), .max_bias = ggml_get_op_params_f32(weights, 1)}};
     struct sdgen_attention *op = &match->op;
     if (graph->skipped[soft_max] || !needless(graph, match, weights))
         return false;
@@ -277,9 +260,9 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
         scores = scores->src[0];
     }
     if (scores->op == GGML_OP_SCALE) {
-        if (parameter(scores, 1) != 0 || !needless(graph, match, scores) || !sdgen_graph_reader(graph, scores))
+        if (ggml_get_op_params_f32(scores, 1) != 0 || !needless(graph, match, scores) || !sdgen_graph_reader(graph, scores))
             return false;
-        op->scale *= parameter(scores, 0);
+        op->scale *= ggml_get_op_params_f32(scores, 0);
         scores = scores->src[0];
     }
     const struct ggml_tensor *product = sdgen_graph_reader(graph, weights);

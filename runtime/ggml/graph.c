@@ -87,3 +87,13 @@ bool sdgen_plain(const struct ggml_tensor *tensor)
     const struct ggml_tensor *owner = tensor->view_src ? tensor->view_src : tensor;
     return tensor->data && (!owner->buffer || ggml_backend_buffer_is_host(owner->buffer));
 }
+
+bool sdgen_type_of(const struct ggml_tensor *tensor, enum sdgen_type *type)
+{
+    switch (tensor->type) {
+    case GGML_TYPE_F32: *type = SDGEN_F32; return true;
+    case GGML_TYPE_F16: *type = SDGEN_F16; return true;
+    case GGML_TYPE_BF16: *type = SDGEN_BF16; return true;
+    default: return false;
+    }
+}

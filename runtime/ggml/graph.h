@@ -3,6 +3,7 @@
 #define SDGEN_GRAPH_H
 
 #include "ggml.h"
+#include "sdgen.h"
 
 #include <stdbool.h>
 
@@ -36,6 +37,9 @@ bool sdgen_overlap(const struct ggml_tensor *a, const struct ggml_tensor *b);
 
 /* Whether a tensor's memory is written by none of the nodes from `begin` to before `end` that are computed in their places. */
 bool sdgen_graph_stays(const struct sdgen_graph *graph, const struct ggml_tensor *tensor, int begin, int end);
+
+/* The type of a tensor's elements; false where it is none that is computed with here. */
+bool sdgen_type_of(const struct ggml_tensor *tensor, enum sdgen_type *type);
 
 /* In memory, and in ggml's plain layout: other buffer types rearrange what they hold. */
 bool sdgen_plain(const struct ggml_tensor *tensor);

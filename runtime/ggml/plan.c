@@ -1,22 +1,12 @@
 #include "plan.h"
 
-#include <string.h>
-
-static bool weight_type(enum ggml_type type, enum sdgen_type *to)
-{
-    switch (type) {
-    case GGML_TYPE_F32: *to = SDGEN_F32; return true;
-    case GGML_TYPE_F16: *to = SDGEN_F16; return true;
-    case GGML_TYPE_BF16: *to = SDGEN_BF16; return true;
-    default: return false;
-    }
-}
+#include "ggml-impl.h"
 
 static bool plan_matmul(const struct ggml_tensor *dst, struct sdgen_matmul *op)
 {
     const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
     enum sdgen_type w_type;
-    if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 ||
+    if (!sdgen_type_of(w, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 ||
         w->nb[0] != ggml_type_size(w->type) || w->ne[0] != x->ne[0] || x->nb[0] != sizeof(float) || dst->nb[0] != sizeof(float))
         return false;
     *op = (struct sdgen_matmul){
@@ -44,7 +34,7 @@ static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
 {
     const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
     enum sdgen_type w_type;
-    if (!weight_type(w->type, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 || !ggml_is_contiguous(w) ||
+    if (!sdgen_type_of(w, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 || !ggml_is_contiguous(w) ||
         !ggml_is_contiguous(dst) || x->nb[0] != sizeof(float) || w->ne[2] != x->ne[2] || w->ne[3] != dst->ne[2])
         return false;
     const int32_t *parameters = dst->op_params;
@@ -89,13 +79,6 @@ static bool images(const struct ggml_tensor *tensor)
     return rows(tensor) && tensor->nb[1] == (size_t)tensor->ne[0] * sizeof(float);
 }
 
-static float parameter(const struct ggml_tensor *node, int index)
-{
-    float value;
-    memcpy(&value, node->op_params + index, sizeof value);
-    return value;
-}
-
 static bool plan_group_norm(const struct ggml_tensor *dst, struct sdgen_group_norm *op)
 {
     const struct ggml_tensor *x = dst->src[0];
@@ -112,7 +95,7 @@ static bool plan_group_norm(const struct ggml_tensor *dst, struct sdgen_group_no
         .y = dst->data,
         .y_channel_stride = (int64_t)dst->nb[2],
         .y_batch_stride = (int64_t)dst->nb[3],
-        .eps = parameter(dst, 1),
+        .eps = ggml_get_op_params_f32(dst, 1),
     };
     return sdgen_group_norm_check(op) == NULL;
 }
@@ -129,7 +112,7 @@ static bool plan_layer_norm(const struct ggml_tensor *dst, struct sdgen_layer_no
         .x_stride = {(int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
         .y = dst->data,
         .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
-        .eps = parameter(dst, 0),
+        .eps = ggml_get_op_params_f32(dst, 0),
         .rms = dst->op == GGML_OP_RMS_NORM,
     };
     return sdgen_layer_norm_check(op) == NULL;
@@ -139,8 +122,8 @@ bool sdgen_function_of(const struct ggml_tensor *node, enum sdgen_function *func
 {
     if (node->op == GGML_OP_LEAKY_RELU || node->op == GGML_OP_CLAMP) {
         *function = node->op == GGML_OP_CLAMP ? SDGEN_FUNCTION_CLAMP : SDGEN_FUNCTION_LEAKY;
-        parameters[0] = parameter(node, 0);
-        parameters[1] = parameter(node, 1);
+        parameters[0] = ggml_get_op_params_f32(node, 0);
+        parameters[1] = ggml_get_op_params_f32(node, 1);
         return true;
     }
     if (node->op != GGML_OP_UNARY)
@@ -197,8 +180,8 @@ static bool plan_map(const struct ggml_tensor *dst, struct sdgen_map *op)
             return false;
         break;
     case GGML_OP_SCALE:
-        op->scale = parameter(dst, 0);
-        op->shift = parameter(dst, 1);
+        op->scale = ggml_get_op_params_f32(dst, 0);
+        op->shift = ggml_get_op_params_f32(dst, 1);
         break;
     default:
         if (!sdgen_function_of(dst, &op->function, op->parameter))

@@ -208,6 +208,15 @@ static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
     return sdgen_node_work_size(&chosen.plan, plan, n_threads);
 }
 
+/* As chains are listed. */
+static void print_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
+{
+    fprintf(stderr, "sdgen: chain of");
+    for (int i = count - 1; i >= 0; i--)
+        fprintf(stderr, " %s +", ggml_op_desc(graph->node[needless[i]]));
+    fprintf(stderr, " %s (%s); no more: it is gated\n", ggml_op_desc(graph->node[at]), graph->node[at]->name);
+}
+
 static bool can_head_chain(const struct sdgen_node_plan *plan)
 {
     return plan->kind == SDGEN_MATMUL || plan->kind == SDGEN_CONV2D || plan->kind == SDGEN_GROUP_NORM ||
@@ -229,11 +238,8 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     state->threads = n_threads;
     memset(state->queue, 0, sizeof state->queue);
     state->plan = &chosen.plan;
-    for (int i = 0; i < graph.nodes; i++) {
+    for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
-        if (node_work_size(&state->node[i], n_threads) > work_size)
-            state->node[i].kind = SDGEN_LEFT_TO_GGML; /* the plan was made for another graph, or for fewer threads */
-    }
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_attention_match match;
         if (graph.node[i]->op != GGML_OP_SOFT_MAX || !sdgen_match_attention(&graph, i, &match))
@@ -256,8 +262,11 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
             if (fits)
                 state->node[needless[j]] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
         }
-        if (fits)
+        if (fits) {
             state->node[i] = gated;
+            if (verbose)
+                print_gated(&graph, i, needless, count);
+        }
         graph.filled[i] = fits;
     }
     for (int i = 0; i < graph.nodes; i++)
@@ -266,6 +275,11 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);
+    /* What more became of was seen to fit. What did not become anything else may need more than there is: ggml_graph_plan knew of what
+     * it would become, or planned for another graph, or for fewer threads. */
+    for (int i = 0; i < graph.nodes; i++)
+        if (node_work_size(&state->node[i], n_threads) > work_size)
+            state->node[i].kind = SDGEN_LEFT_TO_GGML;
     for (int i = graph.nodes - 2; i >= 0; i--) {
         bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
         state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;

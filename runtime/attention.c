@@ -35,7 +35,9 @@ enum {
 #define LIMIT 32.0f
 #define LOG2_E 1.44269504088896340736
 
-/* How an operation is cut; the same for every thread, and but for `block_panels` for every number of threads. */
+_Static_assert(MOST_PANEL_ROWS / SDGEN_COLUMNS_STEP <= 64, "a bit for each panel taken at a time");
+
+/* How an operation is cut; the same for every thread and every number of threads. */
 struct cut {
     int64_t width;        /* queries of a panel */
     int64_t panels;       /* of a head */
@@ -519,7 +521,8 @@ static void score_lanes(const struct job *job, const struct block *block, int64_
             score_lane(job, block, panel, lane, biased);
 }
 
-static void run_panel(const struct job *job, const struct block *block, int64_t panel, bool first)
+/* A panel with the keys of some of a block's tiles; whether they are its first. */
+static void run_panel(const struct job *job, const struct block *packed, const struct block *block, int64_t panel, bool first)
 {
     const struct sdgen_attention *op = job->op;
     const struct own *own = &job->own;
@@ -545,8 +548,8 @@ static void run_panel(const struct job *job, const struct block *block, int64_t 
         int64_t tiles = sdgen_ceil_div(columns, KEY_ROWS);
         for (int64_t tile = 0; tile < tiles; tile++) {
             int64_t row = tile * columns / tiles, rows = (tile + 1) * columns / tiles - row;
-            kernel[rows]((size_t)block->keys, own->v + column * block->keys + row, own->p, output + (column + row) * width,
-                         (size_t)width * sizeof(float), &epilogue);
+            kernel[rows]((size_t)block->keys, own->v + column * packed->keys + (block->begin - packed->begin) * VALUES + row, own->p,
+                         output + (column + row) * width, (size_t)width * sizeof(float), &epilogue);
         }
     }
 }
@@ -558,26 +561,31 @@ static void run_job(const struct job *job, int64_t begin, int64_t end)
 {
     const struct cut *cut = job->cut;
     pack_queries(job);
-    bool first = true;
+    uint64_t begun = 0; /* panels that have had keys, one bit each */
     for (int64_t b = begin; b < end; b++) {
         int64_t from = b * job->op->keys / cut->blocks, to = (b + 1) * job->op->keys / cut->blocks;
         const struct block all = block_of(from, to);
         narrow_job(job, &from, &to);
         if (from >= to)
             continue;
-        const struct block block = tiles_within(&all, from, to);
-        pack_block(job, &block);
+        const struct block packed = tiles_within(&all, from, to);
+        pack_block(job, &packed);
         for (int64_t panel = 0; panel < job->panels; panel++) {
+            /* Each panel has its own keys, whichever are beside it: what is masked for all of its queries is not looked at. */
             int64_t some = from, last = to;
-            if (job->mask && !first)
+            if (job->mask)
                 narrow(job, panel, &some, &last);
-            if (some < last)
-                run_panel(job, &block, panel, first);
+            if (some >= last)
+                continue;
+            const struct block block = tiles_within(&packed, some, last);
+            struct job part = *job;
+            part.own.k += (block.begin - packed.begin) * job->op->depth;
+            run_panel(&part, &packed, &block, panel, !(begun >> panel & 1));
+            begun |= UINT64_C(1) << panel;
         }
-        first = false;
     }
-    if (first)
-        for (int64_t panel = 0; panel < job->panels; panel++)
+    for (int64_t panel = 0; panel < job->panels; panel++)
+        if (!(begun >> panel & 1))
             memset(shift_of(job, panel), 0, (size_t)part_floats(cut, job->op) * sizeof(float));
 }
 

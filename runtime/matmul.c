@@ -84,7 +84,13 @@ size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_
     if (sdgen_dot_fits(plan, op))
         return 0;
     struct sdgen_gemm gemm = gemm_of(plan, op);
-    return sdgen_gemm_work_size(plan, &gemm, nth);
+    size_t most = sdgen_gemm_work_size(plan, &gemm, nth);
+    /* With fewer threads each has larger shares of a gated product. */
+    for (int fewer = 1; op->gated && fewer < nth; fewer++) {
+        size_t size = sdgen_gemm_work_size(plan, &gemm, fewer);
+        most = size > most ? size : most;
+    }
+    return most;
 }
 
 void sdgen_matmul(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)

@@ -148,7 +148,7 @@ int sdgen_quota(const char *root)
 
 int sdgen_threads_of(int online, int allowed, int quota)
 {
-    int threads = online <= 0 ? 4 : online <= 4 ? online : online / 2; /* as upstream has it */
+    int threads = online <= 0 ? 4 : online <= 4 ? online : online / 2; /* as upstream has it on Linux */
     threads = allowed < threads ? allowed : threads;
     threads = quota < threads ? quota : threads;
     return threads < 1 ? 1 : threads;

@@ -281,6 +281,20 @@ def test_masked_keys_do_not_count(tile: Tile, name: str, rng: np.random.Generato
 
 
 @every_tile
+def test_values_that_are_no_numbers_spread_alike(tile: Tile, rng: np.random.Generator) -> None:
+    """Where all of a panel's queries mask a key, its values are not looked at, whichever panels a thread has taken."""
+    case = Attention(200, 200, 8)
+    data = case.data(rng, masks_of("causal", rng, case))
+    data.v[:, :, [40, 90]] = np.nan  # in blocks of which some panels have but the beginning
+    data.k[:, :, 145] = np.inf
+    results = [case.compute(data, Run(tile, threads=threads)) for threads in (1, 2, 3, 4)]
+    for result in results[1:]:
+        assert not first_difference(results[0], result)
+    if tile.level != Level.AVX512:  # whose panels are wider
+        assert np.all(np.isfinite(results[0][:, :, :16]))
+
+
+@every_tile
 @pytest.mark.parametrize("bad", [3e38, -3e38, np.inf, np.nan])
 def test_masked_keys_may_be_no_numbers(tile: Tile, bad: float, rng: np.random.Generator) -> None:
     """Where some queries look at them, those do; where none does, nothing comes of them."""

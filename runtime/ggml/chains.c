@@ -176,8 +176,10 @@ static const char *extend(const struct sdgen_graph *graph, const struct sdgen_gg
     if (node->type != GGML_TYPE_F32 || !ggml_are_same_shape(node, result) || !ggml_are_same_stride(node, result) || !sdgen_plain(node))
         return "what follows lays it out anew";
     const struct ggml_tensor *operand = node->src[0] == result ? node->src[1] : node->src[0];
-    if (node->src[0] == node->src[1] || (operand && !sdgen_plain(operand)))
+    if (node->src[0] == node->src[1])
         return "what follows reads it twice";
+    if (operand && !sdgen_plain(operand))
+        return "the operand of what follows is not in plain memory";
     const bool taken = state->node[index].kind == SDGEN_MAP && state->node[index].head != index;
     if (taken || (op != GGML_OP_UNARY && state->node[index].kind != SDGEN_MAP && state->node[index].kind != SDGEN_LEFT_TO_GGML))
         return "what follows is a part of something else";

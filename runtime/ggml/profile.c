@@ -2,6 +2,7 @@
 
 #include "conv.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +18,10 @@ struct entry {
 };
 
 static struct {
+    pthread_mutex_t mutex; /* of all that follows */
     struct entry entries[MOST_ENTRIES];
     int count, threads;
-    struct entry *current; /* of the node that was begun last */
-    double mark;           /* when its own time, or its waiting, began */
-    bool waiting;
-} profile;
+} profile = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static double now(void)
 {
@@ -31,14 +30,18 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static struct entry *entry_of(const char *name)
+/* The index of the entry of that name and kind; the last one holds all that is too much. */
+static int entry_of(const struct entry *described)
 {
     for (int i = 0; i < profile.count; i++)
-        if (strcmp(profile.entries[i].name, name) == 0)
-            return &profile.entries[i];
-    struct entry *entry = &profile.entries[profile.count < MOST_ENTRIES - 1 ? profile.count++ : MOST_ENTRIES - 1];
-    snprintf(entry->name, sizeof entry->name, "%s", entry == &profile.entries[MOST_ENTRIES - 1] ? "others" : name);
-    return entry;
+        if (strcmp(profile.entries[i].name, described->name) == 0)
+            return i;
+    if (profile.count == MOST_ENTRIES)
+        return MOST_ENTRIES - 1;
+    struct entry *entry = &profile.entries[profile.count];
+    *entry = (struct entry){.kind = described->kind};
+    snprintf(entry->name, sizeof entry->name, "%s", profile.count == MOST_ENTRIES - 1 ? "others" : described->name);
+    return profile.count++;
 }
 
 #define LL(value) ((long long)(value))
@@ -93,35 +96,43 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
 }
 
 /* What has passed belongs to the node that was begun last. */
-static void account(double time)
+static void account(struct sdgen_ggml_graph *state)
 {
-    if (profile.current)
-        *(profile.waiting ? &profile.current->waiting : &profile.current->seconds) += time - profile.mark;
-    profile.mark = time;
+    double time = now();
+    if (state->profile.entry >= 0) {
+        struct entry *entry = &profile.entries[state->profile.entry];
+        *(state->profile.waiting ? &entry->waiting : &entry->seconds) += time - state->profile.mark;
+    }
+    state->profile.mark = time;
 }
 
-void sdgen_profile_begin(const struct sdgen_ggml_graph *state, int node)
+void sdgen_profile_begin(struct sdgen_ggml_graph *state, int node)
 {
-    account(now());
     const struct entry described = describe(&state->node[node], state->tensor[node], state->plan);
-    profile.current = entry_of(described.name);
-    profile.current->kind = described.kind;
-    profile.current->flops += described.flops;
-    profile.current->calls++;
-    profile.waiting = false;
+    pthread_mutex_lock(&profile.mutex);
+    account(state);
+    state->profile.entry = entry_of(&described);
+    state->profile.waiting = false;
+    profile.entries[state->profile.entry].flops += described.flops;
+    profile.entries[state->profile.entry].calls++;
     profile.threads = state->threads;
+    pthread_mutex_unlock(&profile.mutex);
 }
 
-void sdgen_profile_end(void)
+void sdgen_profile_end(struct sdgen_ggml_graph *state)
 {
-    account(now());
-    profile.waiting = true;
+    pthread_mutex_lock(&profile.mutex);
+    account(state);
+    state->profile.waiting = true;
+    pthread_mutex_unlock(&profile.mutex);
 }
 
-void sdgen_profile_finish(void)
+void sdgen_profile_finish(struct sdgen_ggml_graph *state)
 {
-    account(now());
-    profile.current = NULL;
+    pthread_mutex_lock(&profile.mutex);
+    account(state);
+    state->profile.entry = -1;
+    pthread_mutex_unlock(&profile.mutex);
 }
 
 static int by_time(const void *a, const void *b)
@@ -153,6 +164,7 @@ static double peak_of(enum sdgen_level level)
 
 void sdgen_profile_print(enum sdgen_level level)
 {
+    pthread_mutex_lock(&profile.mutex); /* for good: the program ends */
     qsort(profile.entries, (size_t)profile.count, sizeof *profile.entries, by_time);
     double seconds = 0, of_kind[3] = {0}, waiting = 0;
     for (int i = 0; i < profile.count; i++) {

@@ -4,15 +4,15 @@
 
 #include "plan.h"
 
-/* To be called by the first thread: where a node begins, and where it has ended that is not ggml's. What lies between two nodes is
- * the first one's, as waiting where it is not ggml's. */
-void sdgen_profile_begin(const struct sdgen_ggml_graph *state, int node);
-void sdgen_profile_end(void);
+/* To be called by the first thread of a graph: where a node begins, and where it has ended that is not ggml's. What lies between two
+ * nodes is the first one's, as waiting where it is not ggml's. Several graphs may be computed at a time. */
+void sdgen_profile_begin(struct sdgen_ggml_graph *state, int node);
+void sdgen_profile_end(struct sdgen_ggml_graph *state);
 
 /* After the last node of a graph. */
-void sdgen_profile_finish(void);
+void sdgen_profile_finish(struct sdgen_ggml_graph *state);
 
-/* Prints all of it to stderr; the rate of the processor's FMAs is measured with the level's loop of them. */
+/* Prints all of it to stderr; the rate of the processor's FMAs is measured with the level's loop of them, if it has one. */
 void sdgen_profile_print(enum sdgen_level level);
 
 #endif

@@ -59,8 +59,7 @@ static void print_choice(enum sdgen_level level)
 
 static void print_profile(void)
 {
-    enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, chosen.config.form, chosen.config.cap);
-    sdgen_profile_print(level > SDGEN_LEVEL_C ? level : SDGEN_LEVEL_AVX2);
+    sdgen_profile_print(sdgen_select_level(sdgen_processor()->features, SDGEN_FORM_ASSEMBLY, chosen.config.cap));
 }
 
 static void choose(void)
@@ -237,6 +236,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     state->nodes = graph.nodes;
     state->threads = n_threads;
     memset(state->queue, 0, sizeof state->queue);
+    state->profile.entry = -1;
     state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
@@ -336,7 +336,7 @@ struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n
 void sdgen_ggml_end(struct sdgen_ggml_graph *state)
 {
     if (state && chosen.config.profile)
-        sdgen_profile_finish();
+        sdgen_profile_finish(state);
     free_plan(state);
 }
 
@@ -379,6 +379,6 @@ int sdgen_ggml_compute(struct sdgen_ggml_graph *state, int node_index, int ith, 
     if (!compute(plan, &team))
         return 0;
     if (profiled)
-        sdgen_profile_end();
+        sdgen_profile_end(state);
     return 1 + plan->idle;
 }

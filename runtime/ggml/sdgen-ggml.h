@@ -12,7 +12,7 @@ extern "C" {
 struct ggml_cgraph;
 struct sdgen_ggml_graph;
 
-/* Whether products and convolutions go to this project's kernels: false with SDGEN_KERNELS=upstream. */
+/* Whether nodes go to this project's kernels: false with SDGEN_KERNELS=upstream. */
 bool sdgen_ggml_active(void);
 
 /* Threads to compute with where the user says nothing: no more than the process has processors for. */
@@ -22,8 +22,9 @@ int sdgen_ggml_default_threads(void);
  * memory yet counts for nothing, and is left to ggml later if ggml's own need turns out smaller. */
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads);
 
-/* Decides, once for all threads, which nodes are taken. An UPSCALE that only the convolution after it reads may stay unwritten, and so
- * may the nodes that an attention is made of; the flag GGML_TENSOR_FLAG_OUTPUT keeps them. NULL (take none) where nothing is. Ended by sdgen_ggml_end. */
+/* Decides, once for all threads, which nodes are taken. A node that only the next one of a pattern reads may stay unwritten: of a chain,
+ * an attention, a gated product, an image doubled and convolved; the flag GGML_TENSOR_FLAG_OUTPUT keeps it. NULL (take none) where
+ * nothing is. Ended by sdgen_ggml_end. */
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size);
 void sdgen_ggml_end(struct sdgen_ggml_graph *state);
 

@@ -350,7 +350,7 @@ struct sdgen_layer_norm {
 };
 
 /* A copy of an array of up to four dimensions with other strides: y[i] = x[i]. The elements of the first dimension are side by side in
- * y. */
+ * y. A signalling NaN may become a quiet one. */
 struct sdgen_permute {
     int64_t extent[4];
     const float *x;

@@ -30,7 +30,7 @@ from tests.operations import (
     execute,
     loaded,
 )
-from tests.sdgen_native import Type
+from tests.sdgen_native import Level, Type
 
 Mask = NDArray[np.float32]
 

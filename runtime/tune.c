@@ -109,8 +109,11 @@ static void read_file(struct sdgen_tuning *tuning, enum sdgen_level level, char 
     static const char title[] = "sdgen tuning of ";
     char path[512], line[512], what[256] = "";
     FILE *file = tuning_file(path, sizeof path) ? fopen(path, "r") : NULL;
-    if (!file)
+    if (!file) {
+        if (getenv("SDGEN_TUNE_FILE"))
+            snprintf(message, message_size, "%.200s cannot be read; it is not used", getenv("SDGEN_TUNE_FILE"));
         return;
+    }
     const char *processor = sdgen_processor()->name;
     struct sdgen_tuning read = *tuning;
     if (!fgets(line, sizeof line, file) || strncmp(line, title, sizeof title - 1) != 0)

@@ -350,4 +350,6 @@ def test_runtime_takes_nothing_of_a_corrupt_file(content: str, tmp_path: Path, m
 
 
 def test_runtime_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert configured(monkeypatch, SDGEN_TUNE_FILE=str(tmp_path / "absent")) == ({}, "")
+    values, said = configured(monkeypatch, SDGEN_TUNE_FILE=str(tmp_path / "absent"))
+    assert values == {} and "absent cannot be read; it is not used" in said
+    assert configured(monkeypatch, XDG_CONFIG_HOME=str(tmp_path)) == ({}, "")

@@ -229,7 +229,7 @@ def test_sweep_and_resumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main([*TINY, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "1 line is no result of a sweep of this version, and skipped" in printed
-    assert "1 variants timed, 1 recorded before: " in printed
+    assert "1 variants timed, 1 like ones recorded before: " in printed
     lines = out.read_text().splitlines()
     assert lines[:2] == [first[0].line().rstrip(), cut]
     again = parse(lines[2])
@@ -325,7 +325,7 @@ def test_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.jsonl"
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
     with distributed.LocalCluster(**options) as local:
-        for sentence in ("2 variants timed: ", "0 variants timed, 2 recorded before: "):
+        for sentence in ("2 variants timed: ", "0 variants timed, 2 like ones recorded before: "):
             assert main([*TINY, "--out", str(out), "--scheduler", local.scheduler_address]) == 0
             assert sentence in capsys.readouterr().out
     assert [one.status for one in lines_of(out)] == [TIMED, TIMED]

@@ -49,7 +49,7 @@ class Tally:
     def sentence(self, log: Log) -> str:
         """All of it."""
         parts = [f"{self.measured} variants timed"]
-        parts += [f"{self.skipped} recorded before"] if self.skipped else []
+        parts += [f"{self.skipped} like ones recorded before"] if self.skipped else []
         parts += [f"{self.wrong} wrong"] if self.wrong else []
         parts += [f"{self.failed} failed ({self.failure})"] if self.failed else []
         parts += [f"{self.impossible} cannot be made ({self.reason})"] if self.impossible else []

@@ -50,11 +50,17 @@ static void print_choice(enum sdgen_level level)
         if (processor->features >> bit & 1)
             fprintf(stderr, " %s", sdgen_feature_name(bit));
     fprintf(stderr, ")");
-    if (chosen.config.form == SDGEN_FORM_UPSTREAM)
+    if (chosen.config.form == SDGEN_FORM_UPSTREAM) {
         fprintf(stderr, "; chosen: upstream\n");
-    else
-        fprintf(stderr, "; chosen: %s (kc %lld, mc %lld, nc %lld)\n", sdgen_level_name(level), (long long)blocking->kc,
-                (long long)blocking->mc, (long long)blocking->nc);
+        return;
+    }
+    fprintf(stderr, "; chosen: %s (kc %lld, mc %lld, nc %lld, packed %lld MiB", sdgen_level_name(level), (long long)blocking->kc,
+            (long long)blocking->mc, (long long)blocking->nc, (long long)(blocking->packed_bytes >> 20));
+    if (chosen.plan.tile_columns)
+        fprintf(stderr, ", tile %d", chosen.plan.tile_columns);
+    if (chosen.plan.winograd != SDGEN_WINOGRAD_BY_SHAPE)
+        fprintf(stderr, ", winograd %d", (int)chosen.plan.winograd);
+    fprintf(stderr, ")\n");
 }
 
 static void print_profile(void)
@@ -75,9 +81,12 @@ static void choose(void)
     chosen.plan = sdgen_plan(level, &chosen.config.tuning);
     if (chosen.config.verbose) {
         print_choice(level);
-        atexit(print_counts);
+        if (chosen.config.form != SDGEN_FORM_UPSTREAM)
+            atexit(print_counts);
     }
-    if (chosen.config.profile)
+    if (chosen.config.profile && chosen.config.form == SDGEN_FORM_UPSTREAM)
+        fprintf(stderr, "sdgen: SDGEN_PROFILE=1 shows nothing with SDGEN_KERNELS=upstream\n");
+    else if (chosen.config.profile)
         atexit(print_profile);
 }
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gen import contract, isa, native, registry
 from gen.native import compiler
-from gen.native.library import Row
+from gen.native.objects import Row
 from gen.spec import KernelSpec
 from tests.sdgen_native import LIBRARIES
 

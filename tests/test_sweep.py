@@ -17,7 +17,7 @@ import pytest
 from gen import isa, native, registry
 from gen.__main__ import main
 from gen.native import compiler
-from gen.native.library import _TABLE
+from gen.native.objects import _TABLE
 from gen.sweep import cluster, commands, measure, report, workloads
 from gen.sweep.measure import Built
 from gen.sweep.records import FAILED, TIMED, WRONG, Log, Record, parse

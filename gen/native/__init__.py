@@ -18,7 +18,7 @@ show NAME`); what it writes may be left out, and is returned. Needs numpy and a 
 
 from gen.native.arrays import NativeError
 from gen.native.kernels import Call, NativeKernel
-from gen.native.library import Kernels, build, load
+from gen.native.objects import Kernels, build, load
 from gen.native.structures import structure
 
 __all__ = ["Call", "Kernels", "NativeError", "NativeKernel", "build", "load", "structure"]

@@ -106,7 +106,7 @@ def _job(variant: Variant, done: Collection[str], seconds: float) -> Built | Rec
     try:
         with tempfile.TemporaryDirectory(prefix="sdgen-sweep-") as folder:
             built = build_variant(variant, done, Path(folder))
-            return measure(built, seconds) if built.library else built
+            return measure(built, seconds) if built.shared else built
     except UserError as error:
         return str(error)
 

@@ -25,7 +25,7 @@ from gen import registry
 from gen.dsl import DslError, Kernel
 from gen.isa import LEVELS
 from gen.native import Call, NativeKernel, build
-from gen.native.library import compile_kernels, family_of, open_library
+from gen.native.objects import compile_kernels, family_of, open_library
 from gen.sweep import machine, records
 from gen.sweep.records import Record
 from gen.sweep.variants import Variant, workload_of
@@ -47,7 +47,7 @@ class Built:
 
     variant: Variant
     key: str
-    library: Path | None
+    shared: Path | None
     note: str
 
 
@@ -95,8 +95,8 @@ def failed(built: Built, seconds: float, note: str) -> Record:
 
 
 def _opened(built: Built) -> NativeKernel:
-    assert built.library is not None
-    return open_library(built.library, [built.variant.spec])[built.variant.spec.name]
+    assert built.shared is not None
+    return open_library(built.shared, [built.variant.spec])[built.variant.spec.name]
 
 
 def _excess(check: Checked) -> float:

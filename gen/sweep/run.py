@@ -106,7 +106,7 @@ def sweep(variants: Sequence[Variant], log: Log, seconds: float, jobs: int) -> T
         # Nothing is built while something is timed.
         for start in range(0, len(variants), _BATCH * jobs):
             for built in builders.build(variants[start : start + _BATCH * jobs], log.done(processor)):
-                if built.library is None:
+                if built.shared is None:
                     count(tally, built.note)
                 elif built.key in log.done(processor):
                     tally.skipped += 1  # the same text as a variant before
@@ -114,8 +114,8 @@ def sweep(variants: Sequence[Variant], log: Log, seconds: float, jobs: int) -> T
                     record = measurer.measure(built, seconds)
                     log.append(record)
                     tally.add(record)
-                if built.library:
-                    shutil.rmtree(built.library.parent)
+                if built.shared:
+                    shutil.rmtree(built.shared.parent)
                 progress.advance(built.variant.label)
     if tally.impossible == len(variants):
         raise SweepError(f"none of the variants can be made: {tally.reason}")

@@ -9,7 +9,7 @@ from itertools import product
 from gen import registry
 from gen.family import Family
 from gen.isa import LEVELS
-from gen.native.library import family_of
+from gen.native.objects import family_of
 from gen.spec import KernelSpec
 from gen.sweep.errors import SweepError
 from gen.sweep.workloads import WORKLOADS, Workload

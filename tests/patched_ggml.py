@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import sdgen_native as native
+from tests.built import require_sd_cli
 from tests.sdgen_native import REPOSITORY, Level
 
 BUILD = REPOSITORY / "build" / "sd-cli"
@@ -49,12 +50,8 @@ def cmake_cache() -> dict[str, str]:
 
 def build(name: str, folder: Path, *parts: str) -> Path:
     """The program of this name, of the source of that name and of more."""
-    if not all(library.exists() for library in LIBRARIES):
-        if os.environ.get("SDGEN_NO_SD_CLI") == "1":
-            pytest.skip("SDGEN_NO_SD_CLI=1")
-        pytest.fail(
-            f"{LIBRARIES[0]} is absent: `make sd-cli` builds it; SDGEN_NO_SD_CLI=1 leaves its tests out", pytrace=False
-        )
+    for library in LIBRARIES:
+        require_sd_cli(library)
     cache = cmake_cache()
     warnings = ["-Wall", "-Wextra", "-Werror"]
     compile_part = [cache["CMAKE_C_COMPILER"], *warnings, *shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17", "-O1"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.built import require_sd_cli
 from tests.sdgen_native import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -37,10 +38,7 @@ ABSOLUTE = {
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    if not GGML.exists():
-        if os.environ.get("SDGEN_NO_SD_CLI") == "1":
-            pytest.skip("SDGEN_NO_SD_CLI=1")
-        pytest.fail(f"{GGML} is absent: `make sd-cli` builds it; SDGEN_NO_SD_CLI=1 leaves its tests out", pytrace=False)
+    require_sd_cli(GGML)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SDGEN_")}
     command = [sys.executable, str(SCRIPT), "--only", "sdgen", "upstream", "--threads", "2", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)

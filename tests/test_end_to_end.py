@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from tests.built import require_sd_cli
 from tests.sdgen_native import REPOSITORY
 
 SD_CLI = REPOSITORY / "build" / "bin" / "sd-cli"
@@ -50,12 +51,7 @@ class Models:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    if not SD_CLI.exists():
-        if os.environ.get("SDGEN_NO_SD_CLI") == "1":
-            pytest.skip("SDGEN_NO_SD_CLI=1")
-        pytest.fail(
-            f"{SD_CLI} is absent: `make sd-cli` builds it; SDGEN_NO_SD_CLI=1 leaves its tests out", pytrace=False
-        )
+    require_sd_cli(SD_CLI)
     folder = tmp_path_factory.mktemp("models")
     script = REPOSITORY / "bench" / "checkpoint.py"
     subprocess.run([sys.executable, str(script), "tiny", "--out", str(folder)], check=True, capture_output=True)

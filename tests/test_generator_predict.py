@@ -48,8 +48,7 @@ def no_osaca(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fake_osaca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str = "") -> None:
-    if not (shutil.which("as") and shutil.which("objdump")):
-        pytest.skip("as and objdump are not installed")
+    assert shutil.which("as") and shutil.which("objdump"), "binutils, which every compiler needs"
     program = tmp_path / "osaca"
     program.write_text(FAKE_OSACA.replace("FLAGS", flags))
     program.chmod(0o755)
@@ -141,8 +140,7 @@ def test_real_osaca(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two multiply-adds of 512 bits a cycle where Sapphire Rapids has them."""
     monkeypatch.undo()
     osaca = predict.find_osaca()
-    if osaca is None:
-        pytest.skip("OSACA is not installed")
+    assert osaca is not None, "requirements-dev.txt has it"
     kernel = registry.build(registry.find("gemm_f32_6x64_avx512"))
     (prediction,) = predict.predict_by_osaca(kernel, ["sapphirerapids"], osaca)
     assert (prediction.cycles, prediction.share) == (48.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -319,12 +321,16 @@ def test_only_what_a_command_needs_is_imported() -> None:
 # ---- a cluster ----
 
 
+def local_cluster(**options: Any) -> Any:
+    """A cluster of this process; the library has no types."""
+    return importlib.import_module("distributed").LocalCluster(**options)
+
+
 @runs_natively
 def test_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    distributed = pytest.importorskip("distributed")
     out = tmp_path / "out.jsonl"
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as local:
+    with local_cluster(**options) as local:
         for sentence in ("2 variants timed: ", "0 variants timed, 2 like ones recorded before: "):
             assert main([*TINY, "--out", str(out), "--scheduler", local.scheduler_address]) == 0
             assert sentence in capsys.readouterr().out
@@ -335,14 +341,13 @@ def test_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_schedulers_that_cannot_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(cluster, "_TIMEOUT", 0.3)
     arguments = [*TINY, "--out", str(tmp_path / "out.jsonl"), "--scheduler"]
     for address in ("tcp://127.0.0.1:1", "nonsense"):
         assert main([*arguments, address]) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"python -m gen: no scheduler can be reached at {address}: ") and error.count("\n") == 1
-    with distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None) as local:
+    with local_cluster(n_workers=0, processes=False, dashboard_address=None) as local:
         assert main([*arguments, local.scheduler_address]) == 2
         assert "has no workers\n" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "distributed", None)
@@ -429,7 +434,6 @@ def test_conclusion() -> None:
 
 
 def test_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
     png, page = tmp_path / "plots" / "a.png", tmp_path / "a.html"
     file = str(made_up_file(tmp_path))
     assert main(["report", file, "--png", str(png), "--html", str(page)]) == 0

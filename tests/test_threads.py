@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests import sdgen_native as native
+from tests.built import require_sd_cli
 from tests.sdgen_native import Level, Type
 
 NO_LIMIT = 2**31 - 1
@@ -165,9 +166,9 @@ def test_affinity_is_honoured(count: int) -> None:
     assert 1 <= int(printed) == expected(count) <= count
 
 
-@pytest.mark.skipif(not SD_CLI.exists(), reason="sd-cli is not built")
 @pytest.mark.parametrize("count", [1, len(ALLOWED)])
 def test_affinity_is_honoured_by_sd_cli(count: int) -> None:
+    require_sd_cli(SD_CLI)
     printed = on_processors(count, str(SD_CLI), "-v", "-m", "/nowhere", "-p", "a cat")
     found = re.search(r"n_threads: (\d+)", printed)
     assert found, printed[-1000:]

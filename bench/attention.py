@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from compare import processor
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from compare import processor
 from sdcli import BUILD, positive, show
 
 BUILD_SCRIPT = BUILD.parent / "scripts" / "build.py"

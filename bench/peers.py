@@ -18,12 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import checkpoint
-import compare
-import sdcli
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+import checkpoint
+import compare
+import sdcli
 
 FOLDER = sdcli.BUILD / "peers"
 PYTHON = sdcli.BUILD / "peers-venv" / "bin" / "python"

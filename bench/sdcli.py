@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import checkpoint
 import numpy as np
 from PIL import Image
+
+import checkpoint
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
 

@@ -14,9 +14,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sources import BUILD, ROOT
-
 import build
+from sources import BUILD, ROOT
 
 FOLDER = BUILD / "sanitize"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"]

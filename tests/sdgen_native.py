@@ -254,6 +254,24 @@ class LayerNorm(Structure):
     ]
 
 
+class Softmax(Structure):
+    _fields_ = [
+        ("n", c_int64),
+        ("rows", c_int64 * 3),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 3),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+        ("mask", c_void_p),
+        ("mask_type", c_int),
+        ("mask_stride", c_int64 * 3),
+        ("mask_extent", c_int64 * 2),
+        ("sinks", c_void_p),
+        ("scale", c_float),
+        ("max_bias", c_float),
+    ]
+
+
 class Permute(Structure):
     _fields_ = [
         ("extent", c_int64 * 4),
@@ -388,6 +406,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_map": Map,
     "sdgen_group_norm": GroupNorm,
     "sdgen_layer_norm": LayerNorm,
+    "sdgen_softmax": Softmax,
     "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
@@ -444,6 +463,8 @@ sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, P
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))
+sdgen_softmax_check = _function(_sdgen, "sdgen_softmax_check", c_char_p, POINTER(Softmax))
+sdgen_softmax_work_size = _function(_sdgen, "sdgen_softmax_work_size", c_size_t, POINTER(Plan), POINTER(Softmax), c_int)
 sdgen_permute_check = _function(_sdgen, "sdgen_permute_check", c_char_p, POINTER(Permute))
 sdgen_permute_work_size = _function(_sdgen, "sdgen_permute_work_size", c_size_t, POINTER(Plan), POINTER(Permute), c_int)
 sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)

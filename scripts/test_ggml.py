@@ -18,7 +18,7 @@ from typing import NoReturn
 import build
 
 # The operations that the kernels take.
-OPERATIONS = ("MUL_MAT", "CONV_2D", "SOFT_MAX")
+OPERATIONS = ("MUL_MAT", "CONV_2D", "SOFT_MAX", "UPSCALE")
 SUMMARY = re.compile(r"(\d+)/(\d+) tests passed")
 # What the runtime says at exit with SDGEN_VERBOSE=1.
 TAKEN = re.compile(r"sdgen: took (\d+) of \d+ (?:other )?nodes")
@@ -49,6 +49,8 @@ def nodes_to_take(operation: str, case: dict[str, str]) -> int:
         return int(case["type_kernel"] in WEIGHT_TYPES and kernel_fits(case))
     if operation == "SOFT_MAX":
         return int(math.prod(json.loads(case["ne"])) >= FEW)
+    if operation == "UPSCALE" and "scale_factor" in case and case["mode"] == "nearest":
+        return int(math.prod(json.loads(case["ne"])) * int(case["scale_factor"]) ** 2 >= FEW)
     return 0
 
 

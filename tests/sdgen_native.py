@@ -272,6 +272,17 @@ class Softmax(Structure):
     ]
 
 
+class Upscale(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("factor", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 4),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+    ]
+
+
 class Permute(Structure):
     _fields_ = [
         ("extent", c_int64 * 4),
@@ -407,6 +418,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_group_norm": GroupNorm,
     "sdgen_layer_norm": LayerNorm,
     "sdgen_softmax": Softmax,
+    "sdgen_upscale": Upscale,
     "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
@@ -465,6 +477,8 @@ sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, P
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))
 sdgen_softmax_check = _function(_sdgen, "sdgen_softmax_check", c_char_p, POINTER(Softmax))
 sdgen_softmax_work_size = _function(_sdgen, "sdgen_softmax_work_size", c_size_t, POINTER(Plan), POINTER(Softmax), c_int)
+sdgen_upscale_check = _function(_sdgen, "sdgen_upscale_check", c_char_p, POINTER(Upscale))
+sdgen_upscale_work_size = _function(_sdgen, "sdgen_upscale_work_size", c_size_t, POINTER(Plan), POINTER(Upscale), c_int)
 sdgen_permute_check = _function(_sdgen, "sdgen_permute_check", c_char_p, POINTER(Permute))
 sdgen_permute_work_size = _function(_sdgen, "sdgen_permute_work_size", c_size_t, POINTER(Plan), POINTER(Permute), c_int)
 sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)

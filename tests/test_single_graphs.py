@@ -17,6 +17,8 @@ CASES: dict[str, dict[str, int]] = {
     "soft_max_in_place": {"softmax": 2},
     "soft_max_masked": {"softmax": 4},
     "soft_max_of_view": {"softmax": 1},
+    "upscale": {"upscale": 4},
+    "upscale_between": {"ggml UPSCALE": 1},
     "norms": {"group norm": 1, "layer norm": 2},
     "elements": {"map": 5},
     "functions": {"map": 10},

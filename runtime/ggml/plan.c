@@ -239,6 +239,27 @@ static bool plan_softmax(const struct ggml_tensor *dst, struct sdgen_softmax *op
     return (!sinks || !sdgen_overlap(sinks, dst)) && sdgen_softmax_check(op) == NULL;
 }
 
+/* By nearest neighbours, to whole multiples. */
+static bool plan_upscale(const struct ggml_tensor *dst, struct sdgen_upscale *op)
+{
+    const struct ggml_tensor *x = dst->src[0];
+    if (dst->op_params[0] != GGML_SCALE_MODE_NEAREST || x->type != GGML_TYPE_F32 || !rows(dst) || ggml_nelements(dst) < FEW)
+        return false;
+    *op = (struct sdgen_upscale){
+        .x = x->data,
+        .x_stride = {(int64_t)x->nb[0], (int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
+        .y = dst->data,
+        .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
+    };
+    for (int d = 0; d < GGML_MAX_DIMS; d++) {
+        op->extent[d] = x->ne[d];
+        op->factor[d] = dst->ne[d] / x->ne[d];
+        if (op->factor[d] * x->ne[d] != dst->ne[d])
+            return false;
+    }
+    return sdgen_upscale_check(op) == NULL;
+}
+
 bool sdgen_knows(const struct ggml_tensor *node)
 {
     enum sdgen_function function;
@@ -253,6 +274,7 @@ bool sdgen_knows(const struct ggml_tensor *node)
     case GGML_OP_NORM:
     case GGML_OP_RMS_NORM:
     case GGML_OP_SOFT_MAX:
+    case GGML_OP_UPSCALE:
     case GGML_OP_CONT:
     case GGML_OP_CONCAT:
     case GGML_OP_ADD:
@@ -298,6 +320,10 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
         taken = plan_softmax(node, &plan->softmax);
         plan->kind = SDGEN_SOFTMAX;
         break;
+    case GGML_OP_UPSCALE:
+        taken = plan_upscale(node, &plan->upscale);
+        plan->kind = SDGEN_UPSCALE;
+        break;
     case GGML_OP_CONT:
         taken = ggml_are_same_shape(node, node->src[0]) && ggml_nelements(node) >= FEW && plan_permute(node->src[0], node, 0, plan->permute);
         plan->kind = SDGEN_PERMUTE;
@@ -333,6 +359,7 @@ size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_no
     case SDGEN_MAP: return sdgen_map_work_size(with, &plan->map, threads);
     case SDGEN_PERMUTE: return sdgen_permute_work_size(with, &plan->permute[0], threads);
     case SDGEN_SOFTMAX: return sdgen_softmax_work_size(with, &plan->softmax, threads);
+    case SDGEN_UPSCALE: return sdgen_upscale_work_size(with, &plan->upscale, threads);
     default: return 0;
     }
 }

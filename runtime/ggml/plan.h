@@ -15,6 +15,7 @@ struct sdgen_node_plan {
         SDGEN_MAP,
         SDGEN_PERMUTE,
         SDGEN_SOFTMAX,
+        SDGEN_UPSCALE,
         SDGEN_NOTHING,
         SDGEN_COPY,
     } kind;
@@ -32,6 +33,7 @@ struct sdgen_node_plan {
         struct sdgen_map map;
         struct sdgen_permute permute[2]; /* one after the other; the second, of a CONCAT, has no x where there is one only */
         struct sdgen_softmax softmax;
+        struct sdgen_upscale upscale;
         struct sdgen_copy copy;
     };
 };

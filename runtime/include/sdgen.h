@@ -380,6 +380,17 @@ struct sdgen_permute {
     int64_t y_stride[3]; /* of all dimensions but the first */
 };
 
+/* An array of up to four dimensions, each of whose elements is repeated along each of them: y[i] = x[i / factor]. The elements of the first
+ * dimension are side by side in y. A signalling NaN may become a quiet one. */
+struct sdgen_upscale {
+    int64_t extent[4]; /* of x */
+    int64_t factor[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
@@ -397,6 +408,7 @@ SDGEN_API const char *sdgen_permute_check(const struct sdgen_permute *op);
 SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
 SDGEN_API const char *sdgen_softmax_check(const struct sdgen_softmax *op);
+SDGEN_API const char *sdgen_upscale_check(const struct sdgen_upscale *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
@@ -410,6 +422,7 @@ SDGEN_API size_t sdgen_permute_work_size(const struct sdgen_plan *plan, const st
 SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth);
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
 SDGEN_API size_t sdgen_softmax_work_size(const struct sdgen_plan *plan, const struct sdgen_softmax *op, int nth);
+SDGEN_API size_t sdgen_upscale_work_size(const struct sdgen_plan *plan, const struct sdgen_upscale *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
@@ -421,6 +434,7 @@ SDGEN_API void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_p
 SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

@@ -341,7 +341,8 @@ static void numbers_of(struct scene *scene, const struct ggml_tensor *t, double 
         break;
     case GGML_OP_UPSCALE:
         FOR_ALL(t)
-            to[place(t, i0, i1, i2, i3)] = a_at[place(a, i0 / (t->ne[0] / a->ne[0]), i1 / (t->ne[1] / a->ne[1]), i2, i3)];
+            to[place(t, i0, i1, i2, i3)] = a_at[place(a, i0 * a->ne[0] / t->ne[0], i1 * a->ne[1] / t->ne[1], i2 * a->ne[2] / t->ne[2],
+                                                      i3 * a->ne[3] / t->ne[3])];
         break;
     case GGML_OP_CONV_2D: convolve(t, a_at, b_at, to); break;
     case GGML_OP_MUL_MAT:

@@ -48,6 +48,24 @@ static void soft_max_of_view(struct scene *scene)
     want(scene, ggml_neg(ctx, y));
 }
 
+/* ---- upscaling ---- */
+
+static void upscale(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 13, 17, 12, 2);
+    want(scene, ggml_upscale(ctx, x, 2, GGML_SCALE_MODE_NEAREST));
+    want(scene, ggml_upscale(ctx, x, 3, GGML_SCALE_MODE_NEAREST));
+    want(scene, ggml_interpolate(ctx, x, 13 * 5, 17, 24, 6, GGML_SCALE_MODE_NEAREST));
+    want(scene, ggml_upscale(ctx, ggml_permute(ctx, x, 2, 0, 1, 3), 2, GGML_SCALE_MODE_NEAREST));
+}
+
+/* To no whole multiple: left to ggml. */
+static void upscale_between(struct scene *scene)
+{
+    want(scene, ggml_interpolate(scene->ctx, made(scene, 32, 16, 12, 1), 40, 24, 12, 1, GGML_SCALE_MODE_NEAREST));
+}
+
 /* ---- others ---- */
 
 static void norms(struct scene *scene)
@@ -123,6 +141,8 @@ static const struct {
     {"soft_max_in_place", soft_max_in_place},
     {"soft_max_masked", soft_max_masked},
     {"soft_max_of_view", soft_max_of_view},
+    {"upscale", upscale},
+    {"upscale_between", upscale_between},
     {"norms", norms},
     {"elements", elements},
     {"functions", functions},

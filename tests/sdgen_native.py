@@ -170,6 +170,10 @@ class Matmul(Structure):
     ]
 
 
+class Frames(Structure):
+    _fields_ = [(name, c_int64) for name in ("in", "out", "kernel", "stride", "pad", "dilation", "x_stride")]
+
+
 class Conv2d(Structure):
     _fields_ = [
         ("batch", c_int64),
@@ -199,6 +203,7 @@ class Conv2d(Structure):
         ("bias", c_void_p),
         ("x_doubled", c_bool),
         ("after", After),
+        ("frames", Frames),
     ]
 
 
@@ -412,6 +417,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_blocking": Blocking,
     "sdgen_after": After,
     "sdgen_matmul": Matmul,
+    "sdgen_frames": Frames,
     "sdgen_conv2d": Conv2d,
     "sdgen_operand": Operand,
     "sdgen_map": Map,

@@ -20,6 +20,7 @@ CASES: dict[str, dict[str, int]] = {
     "soft_max_of_view": {"softmax": 1},
     "upscale": {"upscale": 4},
     "upscale_between": {"ggml UPSCALE": 1},
+    "padded": {"padding": 3},
     "frames_convolved": {"conv3x3x3 6->7@13x11x5": 1},
     "frames_convolved_otherwise": {
         "conv3x2x3/2 4->5@7x10x6": 1,

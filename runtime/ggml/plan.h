@@ -16,6 +16,7 @@ struct sdgen_node_plan {
         SDGEN_PERMUTE,
         SDGEN_SOFTMAX,
         SDGEN_UPSCALE,
+        SDGEN_PAD,
         SDGEN_NOTHING,
         SDGEN_COPY,
     } kind;
@@ -34,6 +35,7 @@ struct sdgen_node_plan {
         struct sdgen_permute permute[2]; /* one after the other; the second, of a CONCAT, has no x where there is one only */
         struct sdgen_softmax softmax;
         struct sdgen_upscale upscale;
+        struct sdgen_pad pad;
         struct sdgen_copy copy;
     };
 };

@@ -402,6 +402,7 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_PERMUTE: compute_permute(plan, team); return true;
     case SDGEN_SOFTMAX: sdgen_softmax(&chosen.plan, &plan->softmax, team); return true;
     case SDGEN_UPSCALE: sdgen_upscale(&chosen.plan, &plan->upscale, team); return true;
+    case SDGEN_PAD: sdgen_pad(&chosen.plan, &plan->pad, team); return true;
     case SDGEN_COPY: copy_rows(&plan->copy, team->ith, team->nth); return true;
     case SDGEN_NOTHING: return true;
     default: return false;

@@ -405,6 +405,17 @@ struct sdgen_upscale {
     int64_t y_stride[3]; /* of all dimensions but the first */
 };
 
+/* An array of up to four dimensions among zeros, so many before and after it along each of them: y[i] = x[i - before], or 0 where x has no
+ * such element. The elements of the first dimension are side by side in y. */
+struct sdgen_pad {
+    int64_t extent[4]; /* of x */
+    int64_t before[4], after[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
@@ -423,6 +434,7 @@ SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
 SDGEN_API const char *sdgen_softmax_check(const struct sdgen_softmax *op);
 SDGEN_API const char *sdgen_upscale_check(const struct sdgen_upscale *op);
+SDGEN_API const char *sdgen_pad_check(const struct sdgen_pad *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
@@ -437,6 +449,7 @@ SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
 SDGEN_API size_t sdgen_softmax_work_size(const struct sdgen_plan *plan, const struct sdgen_softmax *op, int nth);
 SDGEN_API size_t sdgen_upscale_work_size(const struct sdgen_plan *plan, const struct sdgen_upscale *op, int nth);
+SDGEN_API size_t sdgen_pad_work_size(const struct sdgen_plan *plan, const struct sdgen_pad *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
@@ -449,6 +462,7 @@ SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdge
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_pad(const struct sdgen_plan *plan, const struct sdgen_pad *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

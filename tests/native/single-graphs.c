@@ -242,6 +242,17 @@ static void channels_apart(struct scene *scene)
     want(scene, ggml_conv_1d_dw(scene->ctx, half(scene, 3, 1, 12, 1), x, 1, 1, 1));
 }
 
+/* ---- paddings ---- */
+
+static void padded(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 13, 17, 12, 2);
+    want(scene, ggml_pad(ctx, x, 3, 2, 0, 1));
+    want(scene, ggml_pad_ext(ctx, x, 1, 1, 1, 1, 2, 0, 0, 0));
+    want(scene, ggml_pad_ext(ctx, ggml_permute(ctx, x, 1, 0, 2, 3), 5, 0, 0, 4, 1, 3, 2, 0));
+}
+
 /* ---- others ---- */
 
 static void norms(struct scene *scene)
@@ -319,6 +330,7 @@ static const struct {
     {"soft_max_of_view", soft_max_of_view},
     {"upscale", upscale},
     {"upscale_between", upscale_between},
+    {"padded", padded},
     {"frames_convolved", frames_convolved},
     {"frames_convolved_otherwise", frames_convolved_otherwise},
     {"frames_transformed", frames_transformed},

@@ -273,8 +273,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         if (node_work_size(&match.plan, n_threads) <= work_size)
             fuse_im2col(&graph, &match, state);
         else
-            for (int j = 0; j < match.nodes; j++)
-                graph.skipped[match.node[j]] = false;
+            sdgen_unmatch_im2col(&graph, &match);
     }
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_attention_match match;

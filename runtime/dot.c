@@ -78,7 +78,10 @@ void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, con
             int64_t column = item % blocks * COLUMNS;
             multiply(plan, op, item / blocks, column, sdgen_min(COLUMNS, op->n - column));
         }
-        if (sdgen_after_any(&op->after) && !adds_to_c(op))
-            apply_after(plan, op, blocks, begin, end);
+        sdgen_phase(team, SDGEN_PHASE_PRODUCT);
+        if (!sdgen_after_any(&op->after) || adds_to_c(op))
+            continue;
+        apply_after(plan, op, blocks, begin, end);
+        sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
     }
 }

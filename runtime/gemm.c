@@ -171,6 +171,7 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
             if (item % most_panels < unit.panels)
                 pack_panel(plan, gemm, cut, &unit, item % most_panels, slab, work->a + item / most_panels * cut->unit_size);
         }
+    sdgen_phase(team, SDGEN_PHASE_PACK);
 }
 
 /* What is multiplied at a time: a unit's panels [first, last) by some columns of C. */
@@ -184,7 +185,8 @@ struct block {
 /* The sums of a block with the columns of B from `column` on, to t: rows of t_stride bytes, the first that of the first panel. What
  * becomes of them where `after`. */
 static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                             const struct block *block, struct slab slab, int64_t column, float *b, char *t, int64_t t_stride, bool after)
+                             const struct sdgen_team *team, const struct block *block, struct slab slab, int64_t column, float *b,
+                             char *t, int64_t t_stride, bool after)
 {
     const struct unit *unit = block->unit;
     const int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1), columns = block->columns;
@@ -194,6 +196,7 @@ static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_g
         const float *a = block->a + unit->rows * (begin - slab.begin);
         bool last = end == gemm->depth;
         gemm->pack_b(gemm, plan->kernels, block->batch, column, columns, begin, end, b);
+        sdgen_phase(team, SDGEN_PHASE_PACK);
         for (int64_t mc_panel = block->first; mc_panel < block->last; mc_panel += panels_step) {
             int64_t mc_end = sdgen_min(mc_panel + panels_step, block->last);
             for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
@@ -210,27 +213,29 @@ static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_g
                                           (float *)(void *)(t + (row - first_row) * t_stride) + j, (size_t)t_stride, &epilogue);
                 }
             }
+            sdgen_phase(team, SDGEN_PHASE_PRODUCT);
             if (last && after) {
                 int64_t row = panel_row(unit, mc_panel), rows = panel_row(unit, mc_end) - row;
                 float *to = (float *)(void *)(t + (row - first_row) * t_stride);
                 sdgen_after_apply(plan->kernels, &gemm->after, batches, unit->row + row, rows, column, columns, to, t_stride, to, t_stride);
+                sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
             }
         }
     }
 }
 
 static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                           const struct block *block, struct slab slab, const struct work *work)
+                           const struct sdgen_team *team, const struct block *block, struct slab slab, const struct work *work)
 {
     const int64_t first_row = panel_row(block->unit, block->first);
     char *c = (char *)gemm->c(gemm, block->batch) + (block->unit->row + first_row) * gemm->c_stride + block->column * (int64_t)sizeof(float);
     if (!gemm->gated) {
-        multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
+        multiply_columns(plan, gemm, cut, team, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
         return;
     }
     const int64_t gate_stride = cut->nc * (int64_t)sizeof(float), rows = panel_row(block->unit, block->last) - first_row;
-    multiply_columns(plan, gemm, cut, block, slab, gemm->columns + block->column, work->b, (char *)work->gate, gate_stride, false);
-    multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, false);
+    multiply_columns(plan, gemm, cut, team, block, slab, gemm->columns + block->column, work->b, (char *)work->gate, gate_stride, false);
+    multiply_columns(plan, gemm, cut, team, block, slab, block->column, work->b, c, gemm->c_stride, false);
     for (int64_t row = 0; row < rows; row++) {
         float *to = (float *)(void *)(c + row * gemm->c_stride);
         plan->kernels->map[gemm->after.function](&(struct sdgen_map_run){
@@ -242,6 +247,7 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
             .parameter = {gemm->after.parameter[0], gemm->after.parameter[1]},
         });
     }
+    sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
 }
 
 static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
@@ -271,7 +277,7 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
                 .columns = column_end - column,
             };
             if (first_panel < last_panel)
-                multiply_block(plan, gemm, cut, &block, slab, work);
+                multiply_block(plan, gemm, cut, team, &block, slab, work);
             begin = run_end;
         }
 }

@@ -179,4 +179,5 @@ void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *op, const 
             for (int64_t last = sdgen_min(run + together, runs); run < last; run++)
                 map_run(plan, op, &loops, run, begin, sdgen_min(parts.size, loops.extent[0] - begin));
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -142,12 +142,14 @@ void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_no
             struct piece piece = piece_of(op, &pieces, item);
             sum_piece(plan, op, &piece, partial[item]);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
     sdgen_wait(team);
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
             map_piece(plan, op, &piece, (const double(*)[2])(partial + piece.group * pieces.count), pieces.count);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }
 
 /* ---- rows ---- */
@@ -203,4 +205,5 @@ void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_no
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
             normalize_row(plan, op, row);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -87,4 +87,5 @@ void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op
             else
                 copy_rows(op, x, y, row, rows);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -257,6 +257,7 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
                 set_input_quad(cut, op, quad + q, channel, &input, q);
             cut->kernels->input(&input);
         }
+    sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
 }
 
 /* Weights come from memory once for each block, in short stretches of 16 rows, which the processor does not foresee. */
@@ -267,8 +268,9 @@ static void prefetch(const char *from, int64_t size)
 }
 
 /* M of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
-static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
-                     int64_t group, int64_t v_panels, int64_t first_panel, int64_t panels)
+static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                     const struct sdgen_team *team, const struct work *work, int64_t group, int64_t v_panels, int64_t first_panel,
+                     int64_t panels)
 {
     int64_t columns = cut->tile.columns, m_stride = panels * columns;
     int64_t rows = sdgen_min(GROUP, op->channels_out - group * GROUP);
@@ -278,7 +280,9 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
         int64_t channels = sdgen_min(cut->chain, op->channels_in - channel);
         const char *w = (const char *)op->w + group * GROUP * w_stride + channel * 9 * size;
         plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
+        sdgen_phase(team, SDGEN_PHASE_PACK);
         cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
+        sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
         int64_t next_channels = sdgen_min(cut->chain, op->channels_in - channel - channels);
         for (int64_t tap = 0; tap < cut->taps; tap++) {
@@ -295,6 +299,7 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
                 }
             }
         }
+        sdgen_phase(team, SDGEN_PHASE_PRODUCT);
     }
 }
 
@@ -362,11 +367,14 @@ static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2
         int64_t first = block + part * block_panels / all, last = block + (part + end - item) * block_panels / all;
         if (first == last)
             continue;
-        multiply(plan, op, cut, work, group, panels, first, last - first);
+        multiply(plan, op, cut, team, work, group, panels, first, last - first);
         int64_t first_quad = (first_panel + first) * cut->panel_quads;
         transform_outputs(op, cut, work, group, first_quad, last - first);
-        if (sdgen_after_any(&op->after))
-            apply_after(plan, op, cut, work->y, group, first_quad, last - first);
+        sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+        if (!sdgen_after_any(&op->after))
+            continue;
+        apply_after(plan, op, cut, work->y, group, first_quad, last - first);
+        sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
     }
 }
 

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     c_bool,
@@ -310,6 +311,40 @@ class Plan(Structure):
     _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int), ("winograd", c_int)]
 
 
+class Phase(IntEnum):
+    OTHER = 0
+    PACK = 1
+    TRANSFORM = 2
+    PRODUCT = 3
+    EPILOGUE = 4
+    ELEMENTS = 5
+    WAIT = 6
+
+
+QUEUE_SIZE = 128  # SDGEN_QUEUE_SIZE
+
+
+class Clock(Structure):
+    pass
+
+
+ENDED = CFUNCTYPE(None, POINTER(Clock), c_int, c_int64, c_int64)
+Clock._fields_ = [("mark", c_int64), ("spent", c_int64 * len(Phase)), ("ended", ENDED)]
+
+
+class Team(Structure):
+    _fields_ = [
+        ("ith", c_int),
+        ("nth", c_int),
+        ("queue", c_void_p),
+        ("work", c_void_p),
+        ("work_size", c_size_t),
+        ("barrier", c_void_p),
+        ("barrier_data", c_void_p),
+        ("clock", POINTER(Clock)),
+    ]
+
+
 class Epilogue(Structure):
     _fields_ = [
         ("row_bias", c_void_p),
@@ -391,6 +426,8 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
+    "sdgen_clock": Clock,
+    "sdgen_team": Team,
     "sdgen_epilogue": Epilogue,
     "sdgen_patches": Patches,
     "sdgen_map_run": MapRun,
@@ -432,6 +469,8 @@ sdgen_config_from_environment = _function(
 sdgen_default_threads = _function(_sdgen, "sdgen_default_threads", c_int)
 sdgen_threads_of = _function(_sdgen, "sdgen_threads_of", c_int, c_int, c_int, c_int)
 sdgen_quota = _function(_sdgen, "sdgen_quota", c_int, c_char_p)
+sdgen_phase_name = _function(_sdgen, "sdgen_phase_name", c_char_p, c_int)
+sdgen_now = _function(_sdgen, "sdgen_now", c_int64)
 sdgen_kernel_count = _function(_sdgen, "sdgen_kernel_count", c_size_t)
 sdgen_kernel_row = _function(_sdgen, "sdgen_kernel_row", POINTER(KernelRow), c_size_t)
 sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)

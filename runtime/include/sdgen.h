@@ -166,6 +166,30 @@ SDGEN_API int sdgen_threads_of(int online, int allowed, int quota);
  * What /proc and /sys say is looked for below a folder, "" for the system's own. */
 SDGEN_API int sdgen_quota(const char *root);
 
+/* What a thread does within an operation. */
+enum sdgen_phase {
+    SDGEN_PHASE_OTHER,     /* none of those below */
+    SDGEN_PHASE_PACK,      /* lays out anew what products read, weights or activations */
+    SDGEN_PHASE_TRANSFORM, /* Winograd's: of input, weights and output */
+    SDGEN_PHASE_PRODUCT,   /* products, with scale and bias; in attention scores and exponentials as well, which are made with them; and
+                              what comes after a product of few rows where it is added to c tile by tile */
+    SDGEN_PHASE_EPILOGUE,  /* what comes after a product: `after`, the gate, attention's division by the sums and joining of its parts */
+    SDGEN_PHASE_ELEMENTS,  /* all of a norm, an elementwise operation or a copy */
+    SDGEN_PHASE_WAIT,      /* for the team's other threads */
+    SDGEN_PHASES
+};
+SDGEN_API const char *sdgen_phase_name(enum sdgen_phase phase); /* "pack"; NULL where there is none */
+
+/* What a thread spends its time on: where a phase ends, what has passed since the one before it ended is added to it. Of one thread,
+ * for one operation or several. */
+struct sdgen_clock {
+    int64_t mark;                /* when the last phase ended; to begin with, sdgen_now() */
+    int64_t spent[SDGEN_PHASES]; /* nanoseconds */
+    void (*ended)(struct sdgen_clock *clock, enum sdgen_phase phase, int64_t begin, int64_t end); /* told of each, or NULL */
+};
+SDGEN_API int64_t sdgen_now(void); /* nanoseconds since some time in the past */
+SDGEN_API void sdgen_clock_end(struct sdgen_clock *clock, enum sdgen_phase phase);
+
 enum { SDGEN_QUEUE_SIZE = 128 };
 
 struct sdgen_team {
@@ -176,6 +200,7 @@ struct sdgen_team {
     size_t work_size;      /* at least what the operation's *_work_size says for nth threads */
     void (*barrier)(void *barrier_data); /* returns when all nth threads have called it; may be NULL if nth is 1 */
     void *barrier_data;
+    struct sdgen_clock *clock; /* this thread's own; NULL: nothing is measured */
 };
 
 /* ---- operations ---- */

@@ -283,6 +283,14 @@ static int choice(const char *variable, const char *const names[], int count, in
     return -1;
 }
 
+/* The value of SDGEN_PROFILE where it is a path, else NULL. */
+static const char *trace_path(const char *value)
+{
+    static const char ending[] = ".json";
+    size_t length = value ? strlen(value) : 0;
+    return length >= sizeof ending - 1 && strcmp(value + length - (sizeof ending - 1), ending) == 0 ? value : NULL;
+}
+
 bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size)
 {
     static const char *const forms[] = {
@@ -291,6 +299,7 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     for (int i = 0; i < LEVELS; i++)
         caps[i] = levels[i].name;
     static const char *const verbosities[] = {"0", "1", "2"};
+    static const char *const profiles[] = {"0", "1", "the path of a file that ends in .json"};
 
     int form = choice("SDGEN_KERNELS", forms, 3, SDGEN_FORM_ASSEMBLY, message, message_size);
     if (form < 0)
@@ -301,11 +310,13 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     int verbose = choice("SDGEN_VERBOSE", verbosities, 3, 0, message, message_size);
     if (verbose < 0)
         return false;
-    int profile = choice("SDGEN_PROFILE", verbosities, 2, 0, message, message_size);
+    const char *trace = trace_path(getenv("SDGEN_PROFILE"));
+    int profile = trace ? 1 : choice("SDGEN_PROFILE", profiles, 3, 0, message, message_size);
     if (profile < 0)
         return false;
     config->form = (enum sdgen_form)form;
     config->profile = profile;
+    config->trace = trace;
     config->cap = (enum sdgen_level)(cap + 1);
     config->verbose = verbose;
     enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, config->form, config->cap);

@@ -79,6 +79,7 @@ def main() -> None:
     sources = [ROOT / "tests" / "native" / f"{part}.c" for part in PROGRAM]
     cases = [case for source in sources for case in re.findall(r'^    \{"(\w+)", ', source.read_text(), re.MULTILINE)]
     runs = [[case] for case in cases] + [["pieces"], ["aborted"]]
+    runs += [["at_once", "around_attention"]]
     runs += [[kind, "0", seeds] for kind in ("random", "networks", "tight")]
     for form in FORMS:
         for arguments in runs:

@@ -109,7 +109,14 @@ class Tuning(Structure):
 
 
 class Config(Structure):
-    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int), ("profile", c_int), ("tuning", Tuning)]
+    _fields_ = [
+        ("form", c_int),
+        ("cap", c_int),
+        ("verbose", c_int),
+        ("profile", c_int),
+        ("trace", c_char_p),
+        ("tuning", Tuning),
+    ]
 
 
 class KernelRow(Structure):
@@ -518,6 +525,15 @@ test_gemm = _function(
     None,
     *(c_size_t, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(Epilogue)),
 )
+trace_open = _function(_support, "sdgen_trace_open", c_bool, c_char_p, ctypes.c_longlong)
+trace_take_place = _function(_support, "sdgen_trace_take_place", c_int)
+trace_free_place = _function(_support, "sdgen_trace_free_place", None, c_int)
+trace_lane = _function(_support, "sdgen_trace_lane", c_void_p, c_int, c_int, c_int)
+trace_begin = _function(_support, "sdgen_trace_begin", None, c_void_p, c_int, c_int64)
+trace_phase = _function(_support, "sdgen_trace_phase", None, c_void_p, c_int, c_int64, c_int64)
+trace_end = _function(_support, "sdgen_trace_end", None, c_void_p, c_int64)
+trace_keep = _function(_support, "sdgen_trace_keep", None, c_void_p)
+trace_write = _function(_support, "sdgen_trace_write", None, c_void_p)
 test_sizeof = _function(_support, "sdgen_test_sizeof", c_size_t, c_char_p)
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.patched_ggml import DOUBLED, RUNS, Graphs, every_form, source
+from tests.profiles import rows
 
 pytestmark = pytest.mark.slow
 
@@ -282,49 +283,6 @@ def test_chains_are_listed(graphs: Graphs) -> None:
     assert not CHAIN.search(graphs.run("conv_partly_on_residual").said)
 
 
-SUMMARY = [
-    "products, convolutions, attentions",
-    "norms, elementwise operations, copies",
-    "left to ggml",
-    "waiting for other threads",
-]
-ROW = re.compile(r"^(\S.*?) +(\d+) +(\d+\.\d+) +(\d+\.\d+)% +(\d+\.\d+)( .*)?$", re.MULTILINE)
-SUM = re.compile(r"^(\S.*?)  +(\d+\.\d{4}) +(\d+\.\d{2})%$", re.MULTILINE)
-
-
-def rows(said: str) -> dict[str, tuple[int, float, float]]:
-    """Calls, seconds and seconds of waiting of each operation."""
-    return {name: (int(calls), float(own), float(waiting)) for name, calls, own, _, waiting, _ in ROW.findall(said)}
-
-
-@every_form
-def test_profile(graphs: Graphs, form: dict[str, str]) -> None:
-    said = graphs.run("around_attention", SDGEN_PROFILE="1", **form).said
-    assert re.search(r"^sdgen: time of the first of 5 threads", said, re.MULTILINE)
-    table = rows(said)
-    calls = {name: row[0] for name, row in table.items()}
-    assert calls == {
-        "ggml NEG 24x37x1x1": RUNS,
-        "nothing 15x16x3x1": RUNS,  # the copy of values, at the beginning
-        "layer norm 24x37x1x1": RUNS,
-        "linear 37x48x24": RUNS,
-        "attention 37x15 3x16": RUNS,
-        "linear 37x24x48": RUNS,
-    }
-    sums = {name: (float(seconds), float(share)) for name, seconds, share in SUM.findall(said)}
-    assert list(sums) == SUMMARY
-    rounding = 1e-4 * (len(table) + len(sums))
-    assert abs(sum(seconds for seconds, _ in sums.values()) - sum(own + w for _, own, w in table.values())) < rounding
-    assert abs(sum(share for _, share in sums.values()) - 100) < 0.05
-    own, waiting = ([row[i] for row in table.values()] for i in (1, 2))
-    assert abs(sums["waiting for other threads"][0] - sum(waiting)) < rounding
-    assert abs(sums["left to ggml"][0] - own[list(table).index("ggml NEG 24x37x1x1")]) < rounding
-
-
-def test_no_profile_is_printed_unasked(graphs: Graphs) -> None:
-    assert "time of the first" not in graphs.run("around_attention").said
-
-
 @pytest.mark.parametrize(
     ("case", "shapes"),
     [
@@ -333,9 +291,8 @@ def test_no_profile_is_printed_unasked(graphs: Graphs) -> None:
     ],
 )
 def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: list[str]) -> None:
-    found = [
-        name.split()[1] for name in rows(graphs.run(case, SDGEN_PROFILE="1").said) if name.startswith("permutation")
-    ]
+    table = rows(graphs.run(case, SDGEN_PROFILE="1").said)
+    found = [name.split()[1] for name in table if name.startswith("permutation")]
     assert sorted(found) == shapes
 
 

@@ -199,7 +199,7 @@ def test_blocking_is_positive(caches: tuple[int, int, int]) -> None:
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **variables: str) -> tuple[bool, native.Config, str]:
-    for name in ("SDGEN_KERNELS", "SDGEN_ISA", "SDGEN_VERBOSE", "SDGEN_TUNE"):
+    for name in ("SDGEN_KERNELS", "SDGEN_ISA", "SDGEN_VERBOSE", "SDGEN_PROFILE", "SDGEN_TUNE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -212,6 +212,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, config, _ = configure(monkeypatch)
     assert passed
     assert (config.form, config.cap, config.verbose, config.tuning.winograd) == (Form.ASSEMBLY, max(Level), 0, -1)
+    assert (config.profile, config.trace) == (0, None)
 
 
 @pytest.mark.parametrize("m", [0, 2, 3, 4])
@@ -232,6 +233,15 @@ def test_isa_and_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "profile", "trace"),
+    [("", 0, None), ("0", 0, None), ("1", 1, None), ("trace.json", 1, "trace.json"), ("/a b/.json", 1, "/a b/.json")],
+)
+def test_profile(monkeypatch: pytest.MonkeyPatch, value: str, profile: int, trace: str | None) -> None:
+    passed, config, _ = configure(monkeypatch, SDGEN_PROFILE=value)
+    assert passed and (config.profile, config.trace and config.trace.decode()) == (profile, trace)
+
+
+@pytest.mark.parametrize(
     "variable, value, allowed",
     [
         ("SDGEN_KERNELS", "nonsense", ("assembly", "c", "upstream")),
@@ -241,6 +251,10 @@ def test_isa_and_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SDGEN_ISA", "avx", ("avx2",)),
         ("SDGEN_VERBOSE", "yes", ("0", "1")),
         ("SDGEN_VERBOSE", "11", ("0", "1")),
+        *(
+            ("SDGEN_PROFILE", value, ("0", "1", ".json"))
+            for value in ("2", "trace", "trace.json5", "json", ".JSON", "1 ")
+        ),
         *(
             ("SDGEN_TUNE", value, ("winograd=0", "winograd=4"))
             for value in ("winograd", "winograd=", "winograd=1", "winograd=44", "wino=4", "4", "winograd=4,x=1", ",")

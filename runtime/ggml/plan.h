@@ -47,11 +47,7 @@ struct sdgen_ggml_graph {
     int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)]; /* of the team */
     const struct sdgen_plan *plan;
     const struct ggml_tensor **tensor; /* the nodes themselves */
-    struct {
-        int entry;    /* of the node that was begun last, -1 before the first */
-        bool waiting; /* it has ended */
-        double mark;  /* when its own time, or its waiting, began */
-    } profile;
+    struct sdgen_profile *profile;     /* NULL: nothing is measured */
     struct sdgen_node_plan node[];
 };
 

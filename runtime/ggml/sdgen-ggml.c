@@ -1,9 +1,12 @@
 #include "sdgen-ggml.h"
 
+#include "gemm.h"
 #include "profile.h"
+#include "trace.h"
 
 #include "ggml-impl.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -84,10 +87,17 @@ static void choose(void)
         if (chosen.config.form != SDGEN_FORM_UPSTREAM)
             atexit(print_counts);
     }
-    if (chosen.config.profile && chosen.config.form == SDGEN_FORM_UPSTREAM)
-        fprintf(stderr, "sdgen: SDGEN_PROFILE=1 shows nothing with SDGEN_KERNELS=upstream\n");
-    else if (chosen.config.profile)
-        atexit(print_profile);
+    if (!chosen.config.profile)
+        return;
+    if (chosen.config.form == SDGEN_FORM_UPSTREAM) {
+        fprintf(stderr, "sdgen: SDGEN_PROFILE shows nothing with SDGEN_KERNELS=upstream\n");
+        return;
+    }
+    if (chosen.config.trace && !sdgen_trace_open(chosen.config.trace, SDGEN_TRACE_EVENTS)) {
+        fprintf(stderr, "sdgen: SDGEN_PROFILE=%s: the file cannot be written: %s\n", chosen.config.trace, strerror(errno));
+        exit(2);
+    }
+    atexit(print_profile);
 }
 
 bool sdgen_ggml_active(void)
@@ -190,8 +200,7 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     rest.work = (char *)team->work + elsewhere;
     rest.work_size = team->work_size - elsewhere;
     sdgen_attention(&chosen.plan, &op, &rest);
-    if (team->nth > 1)
-        team->barrier(team->barrier_data);
+    sdgen_wait(team);
     const struct sdgen_copy copy = {.src = team->work,
                                     .dst = (char *)plan->attention.op.c,
                                     .row_bytes = LINE,
@@ -201,6 +210,7 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     const size_t done = plan->attention.elsewhere / LINE * LINE;
     if (team->ith == 0)
         memcpy(copy.dst + done, copy.src + done, plan->attention.elsewhere - done);
+    sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
 }
 
 /* ---- nodes ---- */
@@ -245,7 +255,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     state->nodes = graph.nodes;
     state->threads = n_threads;
     memset(state->queue, 0, sizeof state->queue);
-    state->profile.entry = -1;
+    state->profile = NULL;
     state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
@@ -339,13 +349,15 @@ struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n
     struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1) : NULL;
     if (state && chosen.config.verbose)
         count(graph, state);
+    if (state && chosen.config.profile)
+        state->profile = sdgen_profile_begin(state);
     return state;
 }
 
 void sdgen_ggml_end(struct sdgen_ggml_graph *state)
 {
-    if (state && chosen.config.profile)
-        sdgen_profile_finish(state);
+    if (state && state->profile)
+        sdgen_profile_finish(state->profile);
     free_plan(state);
 }
 
@@ -354,9 +366,14 @@ static void compute_permute(const struct sdgen_node_plan *plan, const struct sdg
     sdgen_permute(&chosen.plan, &plan->permute[0], team);
     if (!plan->permute[1].x)
         return;
-    if (team->nth > 1)
-        team->barrier(team->barrier_data); /* they share their working memory */
+    sdgen_wait(team); /* they share their working memory */
     sdgen_permute(&chosen.plan, &plan->permute[1], team);
+}
+
+static void compute_copy(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
+{
+    copy_rows(&plan->copy, team->ith, team->nth);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }
 
 /* false: left to ggml. */
@@ -370,7 +387,7 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, team); return true;
     case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, team); return true;
     case SDGEN_PERMUTE: compute_permute(plan, team); return true;
-    case SDGEN_COPY: copy_rows(&plan->copy, team->ith, team->nth); return true;
+    case SDGEN_COPY: compute_copy(plan, team); return true;
     case SDGEN_NOTHING: return true;
     default: return false;
     }
@@ -380,14 +397,13 @@ int sdgen_ggml_compute(struct sdgen_ggml_graph *state, int node_index, int ith, 
                        void (*barrier)(void *pool), void *pool)
 {
     const struct sdgen_node_plan *plan = &state->node[node_index];
-    const struct sdgen_team team = {
-        .ith = ith, .nth = nth, .queue = state->queue, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
-    const bool profiled = chosen.config.profile && ith == 0;
-    if (profiled)
-        sdgen_profile_begin(state, node_index);
-    if (!compute(plan, &team))
-        return 0;
-    if (profiled)
-        sdgen_profile_end(state);
-    return 1 + plan->idle;
+    const struct sdgen_team team = {.ith = ith,
+                                    .nth = nth,
+                                    .queue = state->queue,
+                                    .work = work,
+                                    .work_size = work_size,
+                                    .barrier = barrier,
+                                    .barrier_data = pool,
+                                    .clock = state->profile ? sdgen_profile_node(state->profile, ith, node_index) : NULL};
+    return compute(plan, &team) ? 1 + plan->idle : 0;
 }

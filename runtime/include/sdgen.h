@@ -115,7 +115,8 @@ struct sdgen_config {
     enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
     enum sdgen_level cap;     /* SDGEN_ISA=avx2|avx512: the richest level taken; the richest built if unset */
     int verbose;              /* SDGEN_VERBOSE=0|1|2 */
-    int profile;              /* SDGEN_PROFILE=0|1 */
+    int profile;              /* SDGEN_PROFILE=0|1, or FILE.json: 1 */
+    const char *trace;        /* that path, as it lies in the environment; or NULL */
     struct sdgen_tuning tuning; /* SDGEN_TUNE=name=value,..., over what the tuning file says */
 };
 

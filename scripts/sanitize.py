@@ -88,11 +88,11 @@ def main() -> None:
                 f"{' '.join(arguments)} with {form}",
                 **form,
                 SDGEN_VERBOSE="2",
-                SDGEN_PROFILE="1",
+                SDGEN_PROFILE=str(FOLDER / "trace.json"),
             )
         print(f"sanitize: {len(cases)} cases and {len(runs) - len(cases)} more runs with {form}", flush=True)
     for way in WAYS:
-        run([program, "networks", "0", seeds], f"networks with {way}", **way, SDGEN_PROFILE="1")
+        run([program, "networks", "0", seeds], f"networks with {way}", **way, SDGEN_PROFILE=str(FOLDER / "trace.json"))
     print("sanitize: nothing found")
 
 

@@ -154,6 +154,10 @@ class After(Structure):
     ]
 
 
+class RowNorm(Structure):
+    _fields_ = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float), ("rms", c_bool)]
+
+
 class Matmul(Structure):
     _fields_ = [
         ("m", c_int64),
@@ -175,6 +179,9 @@ class Matmul(Structure):
         ("bias", c_void_p),
         ("after", After),
         ("gated", c_bool),
+        ("normalized", c_bool),
+        ("before", RowNorm),
+        ("more", c_void_p),
     ]
 
 
@@ -255,10 +262,7 @@ class LayerNorm(Structure):
         ("x_stride", c_int64 * 3),
         ("y", c_void_p),
         ("y_stride", c_int64 * 3),
-        ("weight", c_void_p),
-        ("bias", c_void_p),
-        ("eps", c_float),
-        ("rms", c_bool),
+        ("norm", RowNorm),
     ]
 
 
@@ -424,6 +428,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_kernel_row": KernelRow,
     "sdgen_blocking": Blocking,
     "sdgen_after": After,
+    "sdgen_row_norm": RowNorm,
     "sdgen_matmul": Matmul,
     "sdgen_conv2d": Conv2d,
     "sdgen_operand": Operand,

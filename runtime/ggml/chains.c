@@ -131,7 +131,7 @@ static bool set_slot(struct sdgen_node_plan *plan, enum slot slot, const struct 
         *(slot == WEIGHT ? &plan->group_norm.weight : &plan->group_norm.bias) = operand->data;
         return true;
     case SDGEN_LAYER_NORM:
-        *(slot == WEIGHT ? &plan->layer_norm.weight : &plan->layer_norm.bias) = operand->data;
+        *(slot == WEIGHT ? &plan->layer_norm.norm.weight : &plan->layer_norm.norm.bias) = operand->data;
         return true;
     default:
         if (slot == FUNCTION)

@@ -112,8 +112,7 @@ static bool plan_layer_norm(const struct ggml_tensor *dst, struct sdgen_layer_no
         .x_stride = {(int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
         .y = dst->data,
         .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
-        .eps = ggml_get_op_params_f32(dst, 0),
-        .rms = dst->op == GGML_OP_RMS_NORM,
+        .norm = {.eps = ggml_get_op_params_f32(dst, 0), .rms = dst->op == GGML_OP_RMS_NORM},
     };
     return sdgen_layer_norm_check(op) == NULL;
 }

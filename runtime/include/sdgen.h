@@ -243,6 +243,18 @@ struct sdgen_after {
     float parameter[2];
 };
 
+/* How rows of n elements are normalized:
+ *
+ *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+ *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] + bias[i]      where rms
+ *
+ * without what is NULL, with sums as in group normalization. */
+struct sdgen_row_norm {
+    const float *weight, *bias; /* [n], or NULL */
+    float eps;
+    bool rms;
+};
+
 /* Linear layer, batched and broadcast:
  *
  *   c[b1][b0][m][n] = scale * sum over k of x[b1][b0][m][k] * w[b1 / w_repeat[1]][b0 / w_repeat[0]][n][k] + bias[n]
@@ -251,7 +263,13 @@ struct sdgen_after {
  *
  *   c[b1][b0][m][i] = t[i] * f(t[i + n]),  i < n,  f the function of `after`, which has nothing else
  *
- * ("GLU Variants Improve Transformer", Shazeer 2020). Elements along k are side by side in x and w, and along n in c. */
+ * ("GLU Variants Improve Transformer", Shazeer 2020). Where it is normalized, x[b1][b0][m] stands for that row as `before` says.
+ * Elements along k are side by side in x and w, and along n in c.
+ *
+ * `more` is another linear layer of the same x, and so on: up to SDGEN_MATMUL_SHARED in all, none of them gated, all computed with the
+ * first. Their m, k, batch, x and its strides, and what `before` is, are those of the first; no c overlaps what another one reads or
+ * writes. */
+enum { SDGEN_MATMUL_SHARED = 4 };
 struct sdgen_matmul {
     int64_t m, n, k;
     int64_t batch[2];
@@ -266,6 +284,9 @@ struct sdgen_matmul {
     const float *bias; /* [n], or NULL */
     struct sdgen_after after;
     bool gated;
+    bool normalized;
+    struct sdgen_row_norm before;
+    const struct sdgen_matmul *more; /* or NULL */
 };
 
 /* Two-dimensional convolution:
@@ -358,21 +379,15 @@ struct sdgen_group_norm {
     float parameter[2];
 };
 
-/* Normalization of each row of n elements, side by side, over up to three more dimensions:
- *
- *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
- *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] + bias[i]      where rms
- *
- * with sums as in group normalization. y may be the array of x, with the same strides. */
+/* Normalization of each row of n elements, side by side, over up to three more dimensions. y may be the array of x, with the same
+ * strides. */
 struct sdgen_layer_norm {
     int64_t n, rows[3];
     const float *x;
     int64_t x_stride[3];
     float *y;
     int64_t y_stride[3];
-    const float *weight, *bias; /* [n], or NULL */
-    float eps;
-    bool rms;
+    struct sdgen_row_norm norm;
 };
 
 /* A copy of an array of up to four dimensions with other strides: y[i] = x[i]. The elements of the first dimension are side by side in

@@ -11,7 +11,7 @@ from typing import Any
 from gen.attention import rows, scores, unpack
 from gen.dsl import Kernel
 from gen.elementwise import map as elementwise_map
-from gen.elementwise import moments
+from gen.elementwise import maximum, moments
 from gen.family import Family
 from gen.frames import TEMPLATES
 from gen.isa import EXTENSIONS, LEVELS
@@ -39,6 +39,7 @@ FAMILIES = (
     unpack.FAMILY,
     elementwise_map.FAMILY,
     moments.FAMILY,
+    maximum.FAMILY,
     probe.FAMILY,
 )
 

@@ -19,7 +19,7 @@ from sources import BUILD, ROOT
 
 FOLDER = BUILD / "sanitize"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"]
-PROGRAM = ["graphs", "chain-graphs"]
+PROGRAM = ["graphs", "chain-graphs", "single-graphs"]
 FORMS: list[dict[str, str]] = [{"SDGEN_KERNELS": "c"}, {"SDGEN_ISA": "avx2"}, {"SDGEN_ISA": "avx512"}]
 WAYS = [{"SDGEN_TUNE": f"winograd={m}"} for m in (2, 4)]
 

@@ -266,6 +266,35 @@ class LayerNorm(Structure):
     ]
 
 
+class Softmax(Structure):
+    _fields_ = [
+        ("n", c_int64),
+        ("rows", c_int64 * 3),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 3),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+        ("mask", c_void_p),
+        ("mask_type", c_int),
+        ("mask_stride", c_int64 * 3),
+        ("mask_extent", c_int64 * 2),
+        ("sinks", c_void_p),
+        ("scale", c_float),
+        ("max_bias", c_float),
+    ]
+
+
+class Upscale(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("factor", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 4),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+    ]
+
+
 class Permute(Structure):
     _fields_ = [
         ("extent", c_int64 * 4),
@@ -435,6 +464,8 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_map": Map,
     "sdgen_group_norm": GroupNorm,
     "sdgen_layer_norm": LayerNorm,
+    "sdgen_softmax": Softmax,
+    "sdgen_upscale": Upscale,
     "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
@@ -495,6 +526,10 @@ sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, P
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))
+sdgen_softmax_check = _function(_sdgen, "sdgen_softmax_check", c_char_p, POINTER(Softmax))
+sdgen_softmax_work_size = _function(_sdgen, "sdgen_softmax_work_size", c_size_t, POINTER(Plan), POINTER(Softmax), c_int)
+sdgen_upscale_check = _function(_sdgen, "sdgen_upscale_check", c_char_p, POINTER(Upscale))
+sdgen_upscale_work_size = _function(_sdgen, "sdgen_upscale_work_size", c_size_t, POINTER(Plan), POINTER(Upscale), c_int)
 sdgen_permute_check = _function(_sdgen, "sdgen_permute_check", c_char_p, POINTER(Permute))
 sdgen_permute_work_size = _function(_sdgen, "sdgen_permute_work_size", c_size_t, POINTER(Plan), POINTER(Permute), c_int)
 sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)

@@ -32,6 +32,7 @@ NAMES = (
     "unpack_f32_8_avx2",
     "map_silu_f32_avx2",
     "moments_f32_avx2",
+    "maximum_f32_avx2",
     "probe_nop_avx2",
     "winograd_weights_f32_2x2_avx2",
     "winograd_input_f32_2x2_avx2",
@@ -167,6 +168,8 @@ def test_unpack_map_moments_and_probe(kernels: native.Kernels, rng: np.random.Ge
     kernels["map_silu_f32_avx2"](x, x, addend=addend, scale=2)
     assert close(x, expected)
     assert np.allclose(kernels["moments_f32_avx2"](x), [x.astype(np.float64).sum(), (x.astype(np.float64) ** 2).sum()])
+    assert kernels["maximum_f32_avx2"](x)[0] == np.max(x)
+    assert kernels["maximum_f32_avx2"](x, np.full(1, 7, np.float32))[0] == 7
     probe = kernels["probe_nop_avx2"].bind(100000)
     assert probe.run() is None
     assert 0 < probe.seconds(1) < probe.seconds(100)

@@ -340,6 +340,18 @@ class Moments(NativeKernel):
         return self.call((x.shape[0], x, sums), sums)
 
 
+class Maximum(NativeKernel):
+    """maximum[0] = the largest of maximum[0] and x; maximum begins as -infinity if not given"""
+
+    def bound(self, x: Array, maximum: Array | None = None) -> Call:
+        self.check.array("x", x, (None,))
+        if maximum is None:
+            maximum = np.full(1, -np.inf, np.float32)
+        self.check.array("maximum", maximum, (1,), writable=True)
+        self.check.apart_from(maximum, x=x)
+        return self.call((x.shape[0], x, maximum), maximum)
+
+
 class Probe(NativeKernel):
     """So many rounds of a loop of registers only"""
 
@@ -403,6 +415,7 @@ _KINDS: dict[str, type[NativeKernel]] = {
     "unpack": Unpack,
     "map": Map,
     "moments": Moments,
+    "maximum": Maximum,
     "probe": Probe,
     "winograd_weights": WinogradWeights,
     "winograd": Winograd,

@@ -14,6 +14,8 @@ struct sdgen_node_plan {
         SDGEN_LAYER_NORM,
         SDGEN_MAP,
         SDGEN_PERMUTE,
+        SDGEN_SOFTMAX,
+        SDGEN_UPSCALE,
         SDGEN_NOTHING,
         SDGEN_COPY,
     } kind;
@@ -30,6 +32,8 @@ struct sdgen_node_plan {
         struct sdgen_layer_norm layer_norm;
         struct sdgen_map map;
         struct sdgen_permute permute[2]; /* one after the other; the second, of a CONCAT, has no x where there is one only */
+        struct sdgen_softmax softmax;
+        struct sdgen_upscale upscale;
         struct sdgen_copy copy;
     };
 };
@@ -53,6 +57,9 @@ struct sdgen_ggml_graph {
 
 /* The operation that a node is by itself; SDGEN_LEFT_TO_GGML where it is none that is computed here. */
 void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_node_plan *plan);
+
+/* Whether a node is of an operation that is computed here, but perhaps not this one. */
+bool sdgen_knows(const struct ggml_tensor *node);
 
 /* The function of a node of one operand, with its parameters; false where it is none of those there are. */
 bool sdgen_function_of(const struct ggml_tensor *node, enum sdgen_function *function, float parameters[2]);

@@ -22,6 +22,7 @@ static struct {
 /* Counts over all graphs so far, for SDGEN_VERBOSE. */
 static struct {
     _Atomic long long offered, taken;          /* products, convolutions and attentions, and those of them that were taken */
+    _Atomic long long others_offered, others_taken; /* norms, softmaxes, elementwise operations and copies */
     _Atomic long long doublings, doublings_copied; /* of an image that was not written; for how many it was copied */
     _Atomic long long attentions, inputs_copied, outputs_copied; /* made of a pattern of several nodes */
 } counts;
@@ -30,6 +31,9 @@ static void print_counts(void)
 {
     fprintf(stderr, "sdgen: took %lld of %lld nodes that are products, convolutions or attentions\n", atomic_load(&counts.taken),
             atomic_load(&counts.offered));
+    if (atomic_load(&counts.others_offered))
+        fprintf(stderr, "sdgen: took %lld of %lld other nodes: norms, softmaxes, elementwise operations, copies\n",
+                atomic_load(&counts.others_taken), atomic_load(&counts.others_offered));
     if (atomic_load(&counts.doublings))
         fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&counts.doublings),
                 atomic_load(&counts.doublings_copied));
@@ -336,6 +340,9 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
         bool copied = plan->kind == SDGEN_COPY, whole = offered(node) && plan->kind != SDGEN_LEFT_TO_GGML;
         counts.offered += offered(node);
         counts.taken += whole;
+        const bool other = !offered(node) && sdgen_knows(node);
+        counts.others_offered += other;
+        counts.others_taken += other && plan->kind != SDGEN_LEFT_TO_GGML;
         counts.doublings += plan->kind == SDGEN_CONV2D && plan->conv2d.x_doubled;
         counts.doublings_copied += copied && node->op == GGML_OP_UPSCALE;
         counts.attentions += plan->kind == SDGEN_ATTENTION && node->op != GGML_OP_FLASH_ATTN_EXT;
@@ -387,6 +394,8 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, team); return true;
     case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, team); return true;
     case SDGEN_PERMUTE: compute_permute(plan, team); return true;
+    case SDGEN_SOFTMAX: sdgen_softmax(&chosen.plan, &plan->softmax, team); return true;
+    case SDGEN_UPSCALE: sdgen_upscale(&chosen.plan, &plan->upscale, team); return true;
     case SDGEN_COPY: compute_copy(plan, team); return true;
     case SDGEN_NOTHING: return true;
     default: return false;

@@ -390,10 +390,42 @@ struct sdgen_layer_norm {
     struct sdgen_row_norm norm;
 };
 
+/* Softmax of each row of n elements, side by side in x, y and mask, over rows, heads and batches:
+ *
+ *   s[i] = scale * x[b][h][r][i] + slope[h] * mask[b % mask_extent[1]][h % mask_extent[0]][r][i]
+ *   y[b][h][r][i] = e^s[i] / (sum over j of e^s[j] + e^sinks[h])
+ *
+ * without a mask or sinks where they are NULL; slope 1, or ALiBi's where max_bias is more than 0, and then there is a mask. The sum is in
+ * double precision. Where all of a row is -infinity, and no sink is more, or any number is NaN or +infinity, all of its y are NaN. y may be
+ * the array of x, with the same strides. */
+struct sdgen_softmax {
+    int64_t n, rows[3]; /* rows, heads, batches */
+    const float *x;
+    int64_t x_stride[3];
+    float *y;
+    int64_t y_stride[3];
+    const void *mask; /* or NULL */
+    enum sdgen_type mask_type;
+    int64_t mask_stride[3], mask_extent[2]; /* extent: heads and batches that it has */
+    const float *sinks; /* [heads], or NULL */
+    float scale, max_bias;
+};
+
 /* A copy of an array of up to four dimensions with other strides: y[i] = x[i]. The elements of the first dimension are side by side in
  * y. A signalling NaN may become a quiet one. */
 struct sdgen_permute {
     int64_t extent[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
+/* An array of up to four dimensions, each of whose elements is repeated along each of them: y[i] = x[i / factor]. The elements of the first
+ * dimension are side by side in y. A signalling NaN may become a quiet one. */
+struct sdgen_upscale {
+    int64_t extent[4]; /* of x */
+    int64_t factor[4];
     const float *x;
     int64_t x_stride[4];
     float *y;
@@ -416,6 +448,8 @@ SDGEN_API const char *sdgen_map_check(const struct sdgen_map *op);
 SDGEN_API const char *sdgen_permute_check(const struct sdgen_permute *op);
 SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
+SDGEN_API const char *sdgen_softmax_check(const struct sdgen_softmax *op);
+SDGEN_API const char *sdgen_upscale_check(const struct sdgen_upscale *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
@@ -428,6 +462,8 @@ SDGEN_API size_t sdgen_map_work_size(const struct sdgen_plan *plan, const struct
 SDGEN_API size_t sdgen_permute_work_size(const struct sdgen_plan *plan, const struct sdgen_permute *op, int nth);
 SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth);
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
+SDGEN_API size_t sdgen_softmax_work_size(const struct sdgen_plan *plan, const struct sdgen_softmax *op, int nth);
+SDGEN_API size_t sdgen_upscale_work_size(const struct sdgen_plan *plan, const struct sdgen_upscale *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
@@ -438,6 +474,8 @@ SDGEN_API void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *
 SDGEN_API void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

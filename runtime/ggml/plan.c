@@ -303,7 +303,7 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
         plan->kind = SDGEN_CONV2D;
         break;
     case GGML_OP_FLASH_ATTN_EXT:
-        taken = sdgen_plan_attention(node, &plan->attention.op);
+        taken = !sdgen_plan_attention(node, &plan->attention.op);
         plan->kind = SDGEN_ATTENTION;
         break;
     case GGML_OP_GROUP_NORM:

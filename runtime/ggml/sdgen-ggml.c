@@ -1,6 +1,7 @@
 #include "sdgen-ggml.h"
 
 #include "gemm.h"
+#include "listing.h"
 #include "profile.h"
 #include "trace.h"
 
@@ -230,13 +231,22 @@ static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
     return sdgen_node_work_size(&chosen.plan, plan, n_threads);
 }
 
-/* As chains are listed. */
-static void print_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
+static void list_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
 {
-    fprintf(stderr, "sdgen: chain of");
-    for (int i = count - 1; i >= 0; i--)
-        fprintf(stderr, " %s +", ggml_op_desc(graph->node[needless[i]]));
-    fprintf(stderr, " %s (%s); no more: it is gated\n", ggml_op_desc(graph->node[at]), graph->node[at]->name);
+    int node[SDGEN_GATE_NODES + 1];
+    for (int i = 0; i < count; i++)
+        node[i] = needless[count - 1 - i];
+    node[count] = at;
+    sdgen_list_chain(graph, node, count + 1, "it is gated");
+}
+
+static void list_flash_attentions(const struct sdgen_graph *graph)
+{
+    for (int i = 0; i < graph->nodes; i++) {
+        struct sdgen_attention op;
+        if (offered(graph->node[i]) && graph->node[i]->op == GGML_OP_FLASH_ATTN_EXT)
+            sdgen_list_flash_attention(graph->node[i], &op, sdgen_plan_attention(graph->node[i], &op));
+    }
 }
 
 static bool can_head_chain(const struct sdgen_node_plan *plan)
@@ -263,16 +273,25 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
+    if (verbose)
+        list_flash_attentions(&graph);
     for (int i = 0; i < graph.nodes; i++) {
-        struct sdgen_attention_match match;
-        if (graph.node[i]->op != GGML_OP_SOFT_MAX || !sdgen_match_attention(&graph, i, &match))
+        if (graph.node[i]->op != GGML_OP_SOFT_MAX)
             continue;
-        struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
-        plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
-        if (node_work_size(&plan, n_threads) <= work_size)
-            fuse_attention(&match, &plan, state);
-        else
-            sdgen_unmatch_attention(&graph, &match);
+        struct sdgen_attention_match match;
+        const char *why = sdgen_match_attention(&graph, i, &match);
+        if (!why) {
+            struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
+            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
+            if (node_work_size(&plan, n_threads) <= work_size)
+                fuse_attention(&match, &plan, state);
+            else {
+                sdgen_unmatch_attention(&graph, &match);
+                why = "it would need more working memory";
+            }
+        }
+        if (verbose)
+            sdgen_list_attention(&graph, i, &match, why);
     }
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_node_plan gated;
@@ -288,7 +307,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         if (fits) {
             state->node[i] = gated;
             if (verbose)
-                print_gated(&graph, i, needless, count);
+                list_gated(&graph, i, needless, count);
         }
         graph.filled[i] = fits;
     }

@@ -65,6 +65,9 @@ class Feature(IntFlag):
     BMI2 = 1 << 16
 
 
+TILES = Feature.AMX_BF16 | Feature.AMX_INT8 | Feature.AMX_FP16
+
+
 class Type(IntEnum):
     F32 = 0
     F16 = 1
@@ -128,6 +131,7 @@ class KernelRow(Structure):
         ("columns", c_int),
         ("per_round", c_int),
         ("level", c_int),
+        ("features", c_uint32),
         ("function", c_void_p),
     ]
 
@@ -503,6 +507,7 @@ def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> 
 _sdgen = _load("libsdgen.so")
 sdgen_feature_name = _function(_sdgen, "sdgen_feature_name", c_char_p, ctypes.c_uint)
 sdgen_features = _function(_sdgen, "sdgen_features", c_uint32, POINTER(Cpuid))
+sdgen_request_tiles = _function(_sdgen, "sdgen_request_tiles", c_bool)
 sdgen_processor = _function(_sdgen, "sdgen_processor", POINTER(Processor))
 sdgen_level_name = _function(_sdgen, "sdgen_level_name", c_char_p, c_int)
 sdgen_select_level = _function(_sdgen, "sdgen_select_level", c_int, c_uint32, c_int, c_int)
@@ -595,7 +600,15 @@ class Kernel:
     rows: int
     columns: int
     level: Level
+    features: int
     function: int
+
+    def lacks(self) -> str:
+        """What this processor does not have of what the kernel needs; "" where it has all."""
+        if not runs_natively(self.level):
+            return f"this processor does not have level {level_name(self.level)}"
+        missing = Feature(self.features & ~sdgen_processor().contents.features)
+        return f"this processor does not have {missing!r}" if missing else ""
 
 
 @functools.cache
@@ -611,6 +624,7 @@ def kernels() -> tuple[Kernel, ...]:
                 row.rows,
                 row.columns,
                 Level(row.level),
+                row.features,
                 row.function,
             )
         )

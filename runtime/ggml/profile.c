@@ -247,7 +247,7 @@ static double peak_of(enum sdgen_level level)
 {
     for (size_t i = 0; i < sdgen_kernel_count(); i++) {
         const struct sdgen_kernel_row *row = sdgen_kernel_row(i);
-        if (strcmp(row->operation, "probe") != 0 || row->level != level || !strstr(row->name, "fma"))
+        if (strcmp(row->operation, "probe") != 0 || row->level != level || strcmp(row->type, "f32") != 0)
             continue;
         double best = 0;
         const size_t rounds = 20000000 / (size_t)row->per_round;

@@ -65,6 +65,9 @@ struct sdgen_cpuid {
     bool tiles_permitted;                     /* the system lets processes that ask for them use AMX's tiles */
 };
 
+/* Asks the system to let this process use AMX's tiles, which it does not until it is asked; false where it refuses. */
+SDGEN_API bool sdgen_request_tiles(void);
+
 /* The features that these bits allow; a pure function. */
 SDGEN_API uint32_t sdgen_features(const struct sdgen_cpuid *cpuid);
 
@@ -133,10 +136,11 @@ SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *
 struct sdgen_kernel_row {
     const char *name;      /* gemm_f32_6x16_avx2 */
     const char *operation; /* gemm, pack, pack_patches, map_silu, probe, ... */
-    const char *type;      /* f32, f16, bf16: of what it reads */
+    const char *type;      /* f32, f16, bf16: of what it reads; probe: of the factors, also s8 and u8s8, "" where it makes no products */
     int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
-    int per_round;         /* probe: floating-point operations in a round, or instructions where it makes none; else 0 */
+    int per_round;         /* probe: multiplications and additions in a round, or instructions where it makes none; else 0 */
     enum sdgen_level level;
+    uint32_t features;     /* what the processor must have beside the level, of enum sdgen_feature; with AMX the system must be asked too */
     void (*function)(void);
 };
 SDGEN_API size_t sdgen_kernel_count(void);

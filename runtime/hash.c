@@ -40,9 +40,11 @@ struct wide {
 };
 
 #if defined(__SIZEOF_INT128__)
+__extension__ typedef unsigned __int128 wide_word;
+
 static inline struct wide multiply(word a, word b)
 {
-    unsigned __int128 product = (unsigned __int128)a * b;
+    wide_word product = (wide_word)a * b;
     return (struct wide){(word)product, (word)(product >> 64)};
 }
 #else

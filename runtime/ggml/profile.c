@@ -119,6 +119,21 @@ void sdgen_profile_begin(struct sdgen_ggml_graph *state, int node)
     pthread_mutex_unlock(&profile.mutex);
 }
 
+void sdgen_profile_reused(struct sdgen_ggml_graph *state, int node)
+{
+    struct entry described = describe(&state->node[node], state->tensor[node], state->plan);
+    pthread_mutex_lock(&profile.mutex);
+    struct entry *computed = &profile.entries[state->profile.entry];
+    computed->flops -= described.flops;
+    computed->calls--;
+    size_t length = strlen(described.name);
+    snprintf(described.name + length, NAME - length, " reused");
+    described.kind = LIGHT;
+    state->profile.entry = entry_of(&described);
+    profile.entries[state->profile.entry].calls++;
+    pthread_mutex_unlock(&profile.mutex);
+}
+
 void sdgen_profile_end(struct sdgen_ggml_graph *state)
 {
     pthread_mutex_lock(&profile.mutex);

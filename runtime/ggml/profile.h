@@ -9,6 +9,9 @@
 void sdgen_profile_begin(struct sdgen_ggml_graph *state, int node);
 void sdgen_profile_end(struct sdgen_ggml_graph *state);
 
+/* Before its end: the node that was begun last was not computed, but its result copied from where it was kept. */
+void sdgen_profile_reused(struct sdgen_ggml_graph *state, int node);
+
 /* After the last node of a graph. */
 void sdgen_profile_finish(struct sdgen_ggml_graph *state);
 

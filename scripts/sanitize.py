@@ -1,7 +1,7 @@
 """Runs the graph tests' programs with the runtime's C compiled for the address and undefined behaviour sanitizers.
 
 Only the runtime and the programs are: ggml stays as it was built, and so do the kernels. The cases are those of
-tests/native/graphs.c and tests/native/reuse.c, and random ones, at every level that runs here, several threads included.
+tests/native/graphs.c and reuse.c, and random ones, at every level that runs here, several threads included.
 """
 
 import argparse

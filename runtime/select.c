@@ -36,7 +36,7 @@
 #define FUNCTION_clamp SDGEN_FUNCTION_CLAMP
 #define FUNCTION_exp SDGEN_FUNCTION_EXP
 
-enum { LEVELS = SDGEN_LEVEL_RICHEST + 1 };
+enum { LEVELS = SDGEN_LEVEL_RICHEST + 1, MOST_STORE_MB = 1 << 20 };
 
 #define AVX2_FEATURES (SDGEN_FEATURE_AVX2 | SDGEN_FEATURE_FMA | SDGEN_FEATURE_F16C)
 
@@ -303,6 +303,20 @@ static const char *trace_path(const char *value)
     return length >= sizeof ending - 1 && strcmp(value + length - (sizeof ending - 1), ending) == 0 ? value : NULL;
 }
 
+/* The variable's value, a number from 0 to `most`; fallback where it is unset or empty; -1 and a message where it is none. */
+static int number(const char *variable, int most, int fallback, char *message, size_t message_size)
+{
+    const char *value = getenv(variable);
+    if (!value || !*value)
+        return fallback;
+    char *end;
+    long read = *value >= '0' && *value <= '9' ? strtol(value, &end, 10) : -1;
+    if (read >= 0 && read <= most && !*end)
+        return (int)read;
+    snprintf(message, message_size, "%s=%s: allowed is a number from 0 to %d", variable, value, most);
+    return -1;
+}
+
 bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size)
 {
     static const char *const forms[] = {
@@ -326,7 +340,11 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     int profile = trace ? 1 : choice("SDGEN_PROFILE", profiles, 3, 0, message, message_size);
     if (profile < 0)
         return false;
+    int store_mb = number("SDGEN_STORE_MB", MOST_STORE_MB, 0, message, message_size);
+    if (store_mb < 0)
+        return false;
     config->form = (enum sdgen_form)form;
+    config->store_mb = store_mb;
     config->profile = profile;
     config->trace = trace;
     config->cap = (enum sdgen_level)(cap + 1);

@@ -108,7 +108,7 @@ class Cpuid(Structure):
 
 
 class Tuning(Structure):
-    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb")]
+    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb", "reuse")]
 
 
 class Config(Structure):
@@ -118,6 +118,7 @@ class Config(Structure):
         ("verbose", c_int),
         ("profile", c_int),
         ("trace", c_char_p),
+        ("store_mb", c_int),
         ("tuning", Tuning),
     ]
 
@@ -141,6 +142,18 @@ class Blocking(Structure):
 
     def __repr__(self) -> str:
         return f"Blocking({self.kc}, {self.mc}, {self.nc}, {self.packed_bytes})"
+
+
+class Hash(Structure):
+    _fields_ = [("word", c_uint64 * 2)]
+
+    @property
+    def value(self) -> int:
+        return int(self.word[1]) << 64 | int(self.word[0])
+
+
+class StoreCounts(Structure):
+    _fields_ = [(name, c_int64) for name in ("bytes", "arrays", "found", "added", "turned_away")]
 
 
 class Operand(Structure):
@@ -352,7 +365,13 @@ class Attention(Structure):
 
 
 class Plan(Structure):
-    _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int), ("winograd", c_int)]
+    _fields_ = [
+        ("kernels", c_void_p),
+        ("blocking", Blocking),
+        ("tile_columns", c_int),
+        ("winograd", c_int),
+        ("store", c_void_p),
+    ]
 
 
 class Phase(IntEnum):
@@ -460,6 +479,8 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_config": Config,
     "sdgen_kernel_row": KernelRow,
     "sdgen_blocking": Blocking,
+    "sdgen_hash": Hash,
+    "sdgen_store_counts": StoreCounts,
     "sdgen_after": After,
     "sdgen_row_norm": RowNorm,
     "sdgen_matmul": Matmul,
@@ -523,6 +544,15 @@ sdgen_kernel_count = _function(_sdgen, "sdgen_kernel_count", c_size_t)
 sdgen_kernel_row = _function(_sdgen, "sdgen_kernel_row", POINTER(KernelRow), c_size_t)
 sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)
 sdgen_blocking = _function(_sdgen, "sdgen_blocking", Blocking, POINTER(Processor))
+sdgen_hash = _function(_sdgen, "sdgen_hash", Hash, c_void_p, c_size_t, c_size_t, ctypes.c_ssize_t)
+sdgen_store_new = _function(_sdgen, "sdgen_store_new", c_void_p, c_size_t)
+sdgen_store_free = _function(_sdgen, "sdgen_store_free", None, c_void_p)
+sdgen_store_tick = _function(_sdgen, "sdgen_store_tick", None, c_void_p)
+sdgen_store_find = _function(_sdgen, "sdgen_store_find", c_void_p, c_void_p, Hash)
+sdgen_store_add = _function(_sdgen, "sdgen_store_add", c_void_p, c_void_p, Hash, c_size_t)
+sdgen_store_publish = _function(_sdgen, "sdgen_store_publish", None, c_void_p, c_void_p)
+sdgen_store_release = _function(_sdgen, "sdgen_store_release", None, c_void_p, c_void_p)
+sdgen_store_counts = _function(_sdgen, "sdgen_store_counts", StoreCounts, c_void_p)
 sdgen_matmul_check = _function(_sdgen, "sdgen_matmul_check", c_char_p, POINTER(Matmul))
 sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(Conv2d))
 sdgen_attention_check = _function(_sdgen, "sdgen_attention_check", c_char_p, POINTER(Attention))

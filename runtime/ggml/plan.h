@@ -3,6 +3,7 @@
 #define SDGEN_PLAN_H
 
 #include "attention-pattern.h"
+#include "reuse.h"
 
 struct sdgen_node_plan {
     enum {
@@ -21,6 +22,7 @@ struct sdgen_node_plan {
     } kind;
     int idle; /* nodes right after this one that need nothing done: taken with it, they cost no barrier */
     int head; /* the node that the operation began as; those after it, up to this one, became a part of it */
+    bool reusable; /* its result may be kept, and found when it is to be computed again */
     union {
         struct sdgen_matmul matmul;
         struct sdgen_conv2d conv2d;
@@ -52,6 +54,7 @@ struct sdgen_ggml_graph {
     const struct sdgen_plan *plan;
     const struct ggml_tensor **tensor; /* the nodes themselves */
     struct sdgen_profile *profile;     /* NULL: nothing is measured */
+    struct sdgen_reuse reuse;
     struct sdgen_node_plan node[];
 };
 

@@ -28,6 +28,14 @@ static struct {
     _Atomic long long attentions, inputs_copied, outputs_copied; /* made of a pattern of several nodes */
 } counts;
 
+static void print_weights(void)
+{
+    const struct sdgen_store_counts kept = sdgen_store_counts(chosen.plan.store);
+    fprintf(stderr, "sdgen: used transformed weights %lld times and made them %lld times to keep, %lld times without room; at last %.1f MiB "
+                    "are kept\n",
+            (long long)kept.found, (long long)kept.added, (long long)kept.turned_away, (double)kept.bytes / (1 << 20));
+}
+
 static void print_counts(void)
 {
     fprintf(stderr, "sdgen: took %lld of %lld nodes that are products, convolutions or attentions\n", atomic_load(&counts.taken),
@@ -38,6 +46,9 @@ static void print_counts(void)
     if (atomic_load(&counts.doublings))
         fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&counts.doublings),
                 atomic_load(&counts.doublings_copied));
+    sdgen_reuse_print();
+    if (chosen.plan.store)
+        print_weights();
     if (atomic_load(&counts.attentions))
         fprintf(stderr, "sdgen: made %lld attentions of several nodes each, %lld inputs copied first and %lld outputs last\n",
                 atomic_load(&counts.attentions), atomic_load(&counts.inputs_copied), atomic_load(&counts.outputs_copied));
@@ -87,9 +98,14 @@ static void choose(void)
         fprintf(stderr, "sdgen: %s\n", message);
     enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, chosen.config.form, chosen.config.cap);
     chosen.plan = sdgen_plan(level, &chosen.config.tuning);
+    const bool ours = chosen.config.form != SDGEN_FORM_UPSTREAM;
+    if (ours && chosen.config.tuning.reuse != 0)
+        sdgen_reuse_start();
+    if (ours && chosen.config.store_mb > 0)
+        chosen.plan.store = sdgen_store_new((size_t)chosen.config.store_mb << 20);
     if (chosen.config.verbose) {
         print_choice(level);
-        if (chosen.config.form != SDGEN_FORM_UPSTREAM)
+        if (ours)
             atexit(print_counts);
     }
     if (!chosen.config.profile)
@@ -326,6 +342,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
         state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;
     }
+    sdgen_reuse_plan(&graph, state);
     state->tensor = graph.node;
     graph.node = NULL;
     sdgen_graph_free(&graph);
@@ -372,7 +389,12 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
 
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size)
 {
-    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1) : NULL;
+    if (!sdgen_ggml_active())
+        return NULL;
+    sdgen_reuse_tick();
+    if (chosen.plan.store)
+        sdgen_store_tick(chosen.plan.store);
+    struct sdgen_ggml_graph *state = plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1);
     if (state && chosen.config.verbose)
         count(graph, state);
     if (state && chosen.config.profile)
@@ -433,5 +455,11 @@ int sdgen_ggml_compute(struct sdgen_ggml_graph *state, int node_index, int ith, 
                                     .barrier = barrier,
                                     .barrier_data = pool,
                                     .clock = state->profile ? sdgen_profile_node(state->profile, ith, node_index) : NULL};
-    return compute(plan, &team) ? 1 + plan->idle : 0;
+    if (plan->kind == SDGEN_MATMUL && plan->reusable) {
+        if (sdgen_reuse_matmul(state, plan, &team) && state->profile)
+            sdgen_profile_reused(state->profile, ith);
+    } else if (!compute(plan, &team)) {
+        return 0;
+    }
+    return 1 + plan->idle;
 }

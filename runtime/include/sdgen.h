@@ -1,8 +1,8 @@
 /* sdgen: matrix products, convolutions and attention on the processor, by kernels chosen at run time.
  *
- * No function here starts a thread, and none allocates memory while computing. The caller brings the threads (struct
- * sdgen_team): each calls the same function with the same operation, its own index and the same working memory. Results do
- * not depend on the number of threads.
+ * No function here starts a thread, and none allocates memory while computing, but for what a store keeps. The caller brings the
+ * threads (struct sdgen_team): each calls the same function with the same operation, its own index and the same working memory.
+ * Results do not depend on the number of threads.
  *
  * Strides are in bytes, extents in elements. */
 #ifndef SDGEN_H
@@ -96,7 +96,7 @@ enum sdgen_winograd_choice {
 
 /* What may be chosen otherwise than by processor and shape; -1: not. */
 struct sdgen_tuning {
-    int winograd, tile, kc, mc, nc, packed_mb;
+    int winograd, tile, kc, mc, nc, packed_mb, reuse;
 };
 
 /* One row for each member of struct sdgen_tuning. */
@@ -120,6 +120,7 @@ struct sdgen_config {
     int verbose;              /* SDGEN_VERBOSE=0|1|2 */
     int profile;              /* SDGEN_PROFILE=0|1, or FILE.json: 1 */
     const char *trace;        /* that path, as it lies in the environment; or NULL */
+    int store_mb;             /* SDGEN_STORE_MB=0 to 1048576: MiB of transformed weights kept; 0 if unset */
     struct sdgen_tuning tuning; /* SDGEN_TUNE=name=value,..., over what the tuning file says */
 };
 
@@ -158,6 +159,45 @@ struct sdgen_blocking {
     int64_t packed_bytes; /* most bytes of A packed at a time, shared by all threads */
 };
 SDGEN_API struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *processor);
+
+/* ---- what is kept, found by its contents ---- */
+
+/* A hash of contents; that of two different arrays of up to 64 MiB is the same with a chance of less than 2^-100. It is the same for
+ * every alignment and stride, not for every order of bytes. */
+struct sdgen_hash {
+    uint64_t word[2];
+};
+
+/* Of so many rows of so many bytes, stride bytes apart. */
+SDGEN_API struct sdgen_hash sdgen_hash(const void *data, size_t rows, size_t row_bytes, ptrdiff_t stride);
+
+/* Arrays that are kept to be found by the hash of what they were made of; for several threads at a time. Time passes by ticks. An array
+ * that is in use, or was so less than SDGEN_STORE_BUSY ticks ago, is not given up for another one, which then is not kept: so of what
+ * is used in turns, and is more than there is room for, a part is found each time. Of the others the one used longest ago goes first.
+ * What was not used for SDGEN_STORE_IDLE ticks goes anyway. */
+enum { SDGEN_STORE_BUSY = 8, SDGEN_STORE_IDLE = 32 };
+
+struct sdgen_store;
+SDGEN_API struct sdgen_store *sdgen_store_new(size_t most_bytes); /* NULL where there is no memory */
+SDGEN_API void sdgen_store_free(struct sdgen_store *store);       /* nothing of it may be in use; NULL does nothing */
+SDGEN_API void sdgen_store_tick(struct sdgen_store *store);
+
+/* What is kept under a key, in use until it is released; NULL where nothing is. */
+SDGEN_API const void *sdgen_store_find(struct sdgen_store *store, struct sdgen_hash key);
+
+/* Memory for what is to be kept under a key, of so many bytes and aligned to 64, in use until it is released; NULL where there is no
+ * room for it, or no memory, or such an array is there or is being made. It is found once it is published. */
+SDGEN_API void *sdgen_store_add(struct sdgen_store *store, struct sdgen_hash key, size_t size);
+SDGEN_API void sdgen_store_publish(struct sdgen_store *store, const void *array);
+
+/* An array is not used further, as often as it was found or added; one that was not published is given up. */
+SDGEN_API void sdgen_store_release(struct sdgen_store *store, const void *array);
+
+struct sdgen_store_counts {
+    int64_t bytes, arrays;        /* kept now, with what is kept beside each */
+    int64_t found, added, turned_away; /* since the beginning; those for which there was no room or memory */
+};
+SDGEN_API struct sdgen_store_counts sdgen_store_counts(struct sdgen_store *store);
 
 /* ---- threads ---- */
 
@@ -442,6 +482,7 @@ struct sdgen_plan {
     struct sdgen_blocking blocking;
     int tile_columns; /* 0: the tile is chosen by shape; else the one of so many columns, which the level must have */
     enum sdgen_winograd_choice winograd; /* where it fits; else directly */
+    struct sdgen_store *store; /* of transformed weights, found by the weights themselves; NULL: none are kept */
 };
 
 /* NULL if the operation can be computed, else what is wrong with it, in a few words. */

@@ -263,6 +263,7 @@ def test_profile(monkeypatch: pytest.MonkeyPatch, value: str, profile: int, trac
             ("SDGEN_PROFILE", value, ("0", "1", ".json"))
             for value in ("2", "trace", "trace.json5", "json", ".JSON", "1 ")
         ),
+        *(
             ("SDGEN_STORE_MB", value, ("0 to 1048576",))
             for value in ("-1", "+1", " 1", "1 ", "1.5", "1M", "x", "1048577", "9" * 30)
         ),

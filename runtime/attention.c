@@ -9,9 +9,7 @@
  * the shift stays until a score is more than LIMIT beyond it, or the first scores are all less than it by more than that. Then the
  * block's maximum becomes the shift, what was summed is rescaled, and the block is computed again. Where there are few queries, the
  * keys are split as well, and the parts joined at the end. */
-#include "gemm.h"
-
-#include "schedule.h"
+#include "elementwise.h"
 
 #include <math.h>
 #include <string.h>
@@ -207,18 +205,6 @@ struct job {
     float slope; /* of the mask */
 };
 
-/* ALiBi's slope of a head ("Train Short, Test Long", Press et al. 2021), as ggml takes it for any number of heads. */
-static float slope_of(const struct sdgen_attention *op, int64_t head)
-{
-    if (op->max_bias <= 0)
-        return 1;
-    int64_t power = 1;
-    while (2 * power <= op->heads)
-        power *= 2;
-    double exponent = head < power ? (double)(head + 1) : (double)(2 * (head - power) + 1) / 2;
-    return (float)exp2(-(double)op->max_bias / (double)power * exponent);
-}
-
 static void begin_job(struct job *job, int64_t head, int64_t panel, int64_t panels)
 {
     const struct sdgen_attention *op = job->op;
@@ -233,7 +219,7 @@ static void begin_job(struct job *job, int64_t head, int64_t panel, int64_t pane
     job->mask = op->mask ? (const char *)op->mask + h % op->mask_heads * op->mask_head_stride +
                                b % op->mask_batch * op->mask_batch_stride
                          : NULL;
-    job->slope = slope_of(op, h);
+    job->slope = sdgen_mask_slope(op->max_bias, op->heads, h);
 }
 
 static int64_t panel_row(const struct job *job, int64_t panel)

@@ -52,9 +52,9 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
 }
 
 static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
-                   int64_t begin, int64_t end, float *dst)
+                   int64_t begin, int64_t end, float *dst, float *scratch)
 {
-    (void)batch;
+    (void)batch, (void)scratch;
     const struct sdgen_conv2d *op = gemm->operation;
     int64_t stride = gemm->depth * sdgen_type_size(op->w_type);
     kernels->pack[op->w_type][rows]((size_t)(end - begin), (size_t)rows,

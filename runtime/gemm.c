@@ -36,6 +36,12 @@ struct cut {
     int64_t parts;         /* of a share, in the end */
 };
 
+/* Panels of columns; those of the products that share A come one after the other, each a whole number. */
+static int64_t panels_of(const struct sdgen_gemm *gemm)
+{
+    return sdgen_ceil_div(gemm->columns, gemm->tile.columns);
+}
+
 static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
 {
     const struct sdgen_blocking *blocking = &plan->blocking;
@@ -58,8 +64,13 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
 
     int64_t nc = gemm->gated ? sdgen_min(blocking->nc, GATED_COLUMNS) : blocking->nc;
     cut.nc = sdgen_max(nc / gemm->tile.columns, 1) * gemm->tile.columns;
-    cut.column_panels = sdgen_ceil_div(gemm->columns, gemm->tile.columns);
-    cut.nc = sdgen_min(cut.nc, cut.column_panels * gemm->tile.columns);
+    cut.column_panels = panels_of(gemm);
+    int64_t most_panels = cut.column_panels;
+    for (const struct sdgen_gemm *more = gemm->more; more; more = more->more) {
+        cut.column_panels += panels_of(more);
+        most_panels = sdgen_max(most_panels, panels_of(more));
+    }
+    cut.nc = sdgen_min(cut.nc, most_panels * gemm->tile.columns);
     int64_t products = cut.column_panels * cut.group * (gemm->a_shared ? gemm->batches : 1);
     int64_t row_panels = sdgen_ceil_div(chunk_rows, gemm->tile.rows);
     cut.row_shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, products), row_panels);
@@ -148,15 +159,17 @@ struct slab {
     int64_t begin, end;
 };
 
-/* Packed A of a unit: for each block of the slab, panel after panel, [depth of the block][rows of the panel]. */
+/* Packed A of a unit: for each block of the slab, panel after panel, [depth of the block][rows of the panel]. No B is packed yet. */
 static void pack_panel(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut, const struct unit *unit,
-                       int64_t panel, struct slab slab, float *unit_a)
+                       int64_t panel, struct slab slab, float *unit_a, const struct work *work)
 {
     int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
+    if (gemm->prepare_a)
+        gemm->prepare_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, work->b);
     for (int64_t begin = slab.begin; begin < slab.end; begin += cut->depth_step) {
         int64_t end = sdgen_min(begin + cut->depth_step, slab.end);
         float *dst = unit_a + unit->rows * (begin - slab.begin) + row * (end - begin);
-        gemm->pack_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, begin, end, dst);
+        gemm->pack_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, begin, end, dst, work->b);
     }
 }
 
@@ -169,7 +182,7 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
         for (int64_t item = begin; item < end; item++) {
             struct unit unit = unit_of(gemm, cut, first_unit + item / most_panels);
             if (item % most_panels < unit.panels)
-                pack_panel(plan, gemm, cut, &unit, item % most_panels, slab, work->a + item / most_panels * cut->unit_size);
+                pack_panel(plan, gemm, cut, &unit, item % most_panels, slab, work->a + item / most_panels * cut->unit_size, work);
         }
     sdgen_phase(team, SDGEN_PHASE_PACK);
 }
@@ -254,7 +267,7 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
                            const struct sdgen_team *team, const struct work *work, struct slab slab, int64_t first_unit,
                            int64_t units)
 {
-    /* Items: parts of shares, within column panels, within shares of a unit's rows, within batches of C, within units. */
+    /* Items: parts of shares, within column panels of all products, within shares of a unit's rows, within batches of C, within units. */
     int64_t panels = cut->column_panels;
     int64_t batches = gemm->a_shared ? gemm->batches : 1;
     int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, begin, end;
@@ -263,8 +276,13 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
             int64_t run = begin / parts / panels, run_end = sdgen_min(end, (run + 1) * panels * parts);
             int64_t share = run % shares, batch = run / shares % batches, index = run / shares / batches;
             struct unit unit = unit_of(gemm, cut, first_unit + index);
-            int64_t column = begin / parts % panels * gemm->tile.columns;
-            int64_t column_end = sdgen_min(column + sdgen_ceil_div(run_end - begin, parts) * gemm->tile.columns, gemm->columns);
+            const struct sdgen_gemm *product = gemm;
+            int64_t first = 0; /* of the product's panels */
+            for (; begin / parts % panels >= first + panels_of(product); product = product->more)
+                first += panels_of(product);
+            run_end = sdgen_min(run_end, (run * panels + first + panels_of(product)) * parts);
+            int64_t column = (begin / parts % panels - first) * gemm->tile.columns;
+            int64_t column_end = sdgen_min(column + sdgen_ceil_div(run_end - begin, parts) * gemm->tile.columns, product->columns);
             int64_t part = share * parts + begin % parts, part_end = share * parts + (run_end - 1) % parts + 1;
             int64_t first_panel = part * unit.panels / (shares * parts), last_panel = part_end * unit.panels / (shares * parts);
             const struct block block = {
@@ -277,7 +295,7 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
                 .columns = column_end - column,
             };
             if (first_panel < last_panel)
-                multiply_block(plan, gemm, cut, team, &block, slab, work);
+                multiply_block(plan, product, cut, team, &block, slab, work);
             begin = run_end;
         }
 }

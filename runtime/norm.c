@@ -1,24 +1,21 @@
 /* Group and layer normalization: sums in double precision, then one multiply-add for each element.
  *
  * A group is summed in fixed pieces, which are added up in their order, so that the result does not depend on the threads. */
+#include "norm.h"
+
 #include "elementwise.h"
 
 #include <math.h>
 
-/* (x - mean) * scale */
-struct affine {
-    double mean, scale;
-};
-
-static struct affine affine_of(const double sums[2], double count, double eps, bool rms)
+struct sdgen_affine sdgen_affine_of(const double sums[2], double count, double eps, bool rms)
 {
     double mean = rms ? 0 : sums[0] / count, variance = sums[1] / count - mean * mean;
-    return (struct affine){.mean = mean, .scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
+    return (struct sdgen_affine){.mean = mean, .scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
 }
 
 /* x * scale + shift = (x - mean) * scale * weight + bias. The shift is made for the scale as rounded, so that rounding the scale costs
  * nothing where the mean is many times the deviation. */
-static void set_affine(struct sdgen_map_run *run, const struct affine *affine, double weight, double bias)
+void sdgen_set_affine(struct sdgen_map_run *run, const struct sdgen_affine *affine, double weight, double bias)
 {
     run->scale = (float)(affine->scale * weight);
     run->shift = (float)(bias - affine->mean * (double)run->scale);
@@ -90,7 +87,7 @@ static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         sums[1] += partial[i][1];
     }
     double count = (double)(op->channels / op->groups) * (double)op->pixels;
-    struct affine affine = affine_of(sums, count, (double)op->eps, false);
+    struct sdgen_affine affine = sdgen_affine_of(sums, count, (double)op->eps, false);
     struct sdgen_map_run run = {
         .x = x_of(op, piece),
         .y = (float *)(void *)((char *)op->y + piece->batch * op->y_batch_stride + piece->channel * op->y_channel_stride) +
@@ -99,7 +96,7 @@ static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         .parameter = {op->parameter[0], op->parameter[1]},
     };
     for (int64_t c = piece->channel; c < piece->channel + piece->channels; c++) {
-        set_affine(&run, &affine, op->weight ? (double)op->weight[c] : 1, op->bias ? (double)op->bias[c] : 0);
+        sdgen_set_affine(&run, &affine, op->weight ? (double)op->weight[c] : 1, op->bias ? (double)op->bias[c] : 0);
         plan->kernels->map[op->function](&run);
         run.x = sdgen_at(run.x, op->x_channel_stride);
         run.y = (float *)(void *)((char *)run.y + op->y_channel_stride);
@@ -154,6 +151,37 @@ void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_no
 
 /* ---- rows ---- */
 
+const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm)
+{
+    if (sdgen_unaligned(norm->weight, NULL, 0) || sdgen_unaligned(norm->bias, NULL, 0))
+        return "weight or bias of a norm is not aligned to its elements";
+    return NULL;
+}
+
+struct sdgen_row_affine sdgen_row_affine_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x)
+{
+    double sums[2] = {0};
+    kernels->moments((size_t)n, x, sums);
+    struct sdgen_affine affine = sdgen_affine_of(sums, (double)n, (double)norm->eps, norm->rms);
+    struct sdgen_map_run run;
+    sdgen_set_affine(&run, &affine, 1, 0);
+    return (struct sdgen_row_affine){.scale = run.scale, .shift = run.shift};
+}
+
+void sdgen_normalize(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, struct sdgen_row_affine affine, int64_t begin,
+                     int64_t n, const float *x, float *y)
+{
+    kernels->map[SDGEN_FUNCTION_NONE](&(struct sdgen_map_run){
+        .x = x,
+        .y = y,
+        .n = n,
+        .weight = norm->weight ? norm->weight + begin : NULL,
+        .addend = norm->bias ? norm->bias + begin : NULL,
+        .scale = affine.scale,
+        .shift = affine.shift,
+    });
+}
+
 static void normalize_row(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int64_t row)
 {
     int64_t x_place = 0, y_place = 0;
@@ -163,18 +191,8 @@ static void normalize_row(const struct sdgen_plan *plan, const struct sdgen_laye
         row /= op->rows[d];
     }
     const float *x = sdgen_at(op->x, x_place);
-    double sums[2] = {0};
-    plan->kernels->moments((size_t)op->n, x, sums);
-    struct affine affine = affine_of(sums, (double)op->n, (double)op->eps, op->rms);
-    struct sdgen_map_run run = {
-        .x = x,
-        .y = (float *)(void *)((char *)op->y + y_place),
-        .n = op->n,
-        .weight = op->weight,
-        .addend = op->bias,
-    };
-    set_affine(&run, &affine, 1, 0);
-    plan->kernels->map[SDGEN_FUNCTION_NONE](&run);
+    sdgen_normalize(plan->kernels, &op->norm, sdgen_row_affine_of(plan->kernels, &op->norm, op->n, x), 0, op->n, x,
+                    (float *)(void *)((char *)op->y + y_place));
 }
 
 const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
@@ -183,12 +201,11 @@ const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
         return "an extent is not positive";
     if (!op->x || !op->y)
         return "an array is missing";
-    if (sdgen_unaligned(op->x, op->x_stride, 3) || sdgen_unaligned(op->y, op->y_stride, 3) ||
-        sdgen_unaligned(op->weight, NULL, 0) || sdgen_unaligned(op->bias, NULL, 0))
+    if (sdgen_unaligned(op->x, op->x_stride, 3) || sdgen_unaligned(op->y, op->y_stride, 3))
         return "an array or one of its strides is not aligned to elements";
     if (op->rows[0] > 1 && op->y_stride[0] < op->n * (int64_t)sizeof(float))
         return "rows of y overlap";
-    return NULL;
+    return sdgen_row_norm_check(&op->norm);
 }
 
 size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth)

@@ -65,6 +65,9 @@ class Feature(IntFlag):
     BMI2 = 1 << 16
 
 
+TILES = Feature.AMX_BF16 | Feature.AMX_INT8 | Feature.AMX_FP16
+
+
 class Type(IntEnum):
     F32 = 0
     F16 = 1
@@ -105,7 +108,7 @@ class Cpuid(Structure):
 
 
 class Tuning(Structure):
-    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb")]
+    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb", "reuse")]
 
 
 class Config(Structure):
@@ -115,6 +118,7 @@ class Config(Structure):
         ("verbose", c_int),
         ("profile", c_int),
         ("trace", c_char_p),
+        ("store_mb", c_int),
         ("tuning", Tuning),
     ]
 
@@ -128,6 +132,7 @@ class KernelRow(Structure):
         ("columns", c_int),
         ("per_round", c_int),
         ("level", c_int),
+        ("features", c_uint32),
         ("function", c_void_p),
     ]
 
@@ -137,6 +142,18 @@ class Blocking(Structure):
 
     def __repr__(self) -> str:
         return f"Blocking({self.kc}, {self.mc}, {self.nc}, {self.packed_bytes})"
+
+
+class Hash(Structure):
+    _fields_ = [("word", c_uint64 * 2)]
+
+    @property
+    def value(self) -> int:
+        return int(self.word[1]) << 64 | int(self.word[0])
+
+
+class StoreCounts(Structure):
+    _fields_ = [(name, c_int64) for name in ("bytes", "arrays", "found", "added", "turned_away")]
 
 
 class Operand(Structure):
@@ -152,6 +169,10 @@ class After(Structure):
         ("function", c_int),
         ("parameter", c_float * 2),
     ]
+
+
+class RowNorm(Structure):
+    _fields_ = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float), ("rms", c_bool)]
 
 
 class Matmul(Structure):
@@ -175,6 +196,9 @@ class Matmul(Structure):
         ("bias", c_void_p),
         ("after", After),
         ("gated", c_bool),
+        ("normalized", c_bool),
+        ("before", RowNorm),
+        ("more", c_void_p),
     ]
 
 
@@ -255,10 +279,36 @@ class LayerNorm(Structure):
         ("x_stride", c_int64 * 3),
         ("y", c_void_p),
         ("y_stride", c_int64 * 3),
-        ("weight", c_void_p),
-        ("bias", c_void_p),
-        ("eps", c_float),
-        ("rms", c_bool),
+        ("norm", RowNorm),
+    ]
+
+
+class Softmax(Structure):
+    _fields_ = [
+        ("n", c_int64),
+        ("rows", c_int64 * 3),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 3),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+        ("mask", c_void_p),
+        ("mask_type", c_int),
+        ("mask_stride", c_int64 * 3),
+        ("mask_extent", c_int64 * 2),
+        ("sinks", c_void_p),
+        ("scale", c_float),
+        ("max_bias", c_float),
+    ]
+
+
+class Upscale(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("factor", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 4),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
     ]
 
 
@@ -315,7 +365,13 @@ class Attention(Structure):
 
 
 class Plan(Structure):
-    _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int), ("winograd", c_int)]
+    _fields_ = [
+        ("kernels", c_void_p),
+        ("blocking", Blocking),
+        ("tile_columns", c_int),
+        ("winograd", c_int),
+        ("store", c_void_p),
+    ]
 
 
 class Phase(IntEnum):
@@ -423,13 +479,18 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_config": Config,
     "sdgen_kernel_row": KernelRow,
     "sdgen_blocking": Blocking,
+    "sdgen_hash": Hash,
+    "sdgen_store_counts": StoreCounts,
     "sdgen_after": After,
+    "sdgen_row_norm": RowNorm,
     "sdgen_matmul": Matmul,
     "sdgen_conv2d": Conv2d,
     "sdgen_operand": Operand,
     "sdgen_map": Map,
     "sdgen_group_norm": GroupNorm,
     "sdgen_layer_norm": LayerNorm,
+    "sdgen_softmax": Softmax,
+    "sdgen_upscale": Upscale,
     "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
@@ -467,6 +528,7 @@ def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> 
 _sdgen = _load("libsdgen.so")
 sdgen_feature_name = _function(_sdgen, "sdgen_feature_name", c_char_p, ctypes.c_uint)
 sdgen_features = _function(_sdgen, "sdgen_features", c_uint32, POINTER(Cpuid))
+sdgen_request_tiles = _function(_sdgen, "sdgen_request_tiles", c_bool)
 sdgen_processor = _function(_sdgen, "sdgen_processor", POINTER(Processor))
 sdgen_level_name = _function(_sdgen, "sdgen_level_name", c_char_p, c_int)
 sdgen_select_level = _function(_sdgen, "sdgen_select_level", c_int, c_uint32, c_int, c_int)
@@ -482,6 +544,15 @@ sdgen_kernel_count = _function(_sdgen, "sdgen_kernel_count", c_size_t)
 sdgen_kernel_row = _function(_sdgen, "sdgen_kernel_row", POINTER(KernelRow), c_size_t)
 sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)
 sdgen_blocking = _function(_sdgen, "sdgen_blocking", Blocking, POINTER(Processor))
+sdgen_hash = _function(_sdgen, "sdgen_hash", Hash, c_void_p, c_size_t, c_size_t, ctypes.c_ssize_t)
+sdgen_store_new = _function(_sdgen, "sdgen_store_new", c_void_p, c_size_t)
+sdgen_store_free = _function(_sdgen, "sdgen_store_free", None, c_void_p)
+sdgen_store_tick = _function(_sdgen, "sdgen_store_tick", None, c_void_p)
+sdgen_store_find = _function(_sdgen, "sdgen_store_find", c_void_p, c_void_p, Hash)
+sdgen_store_add = _function(_sdgen, "sdgen_store_add", c_void_p, c_void_p, Hash, c_size_t)
+sdgen_store_publish = _function(_sdgen, "sdgen_store_publish", None, c_void_p, c_void_p)
+sdgen_store_release = _function(_sdgen, "sdgen_store_release", None, c_void_p, c_void_p)
+sdgen_store_counts = _function(_sdgen, "sdgen_store_counts", StoreCounts, c_void_p)
 sdgen_matmul_check = _function(_sdgen, "sdgen_matmul_check", c_char_p, POINTER(Matmul))
 sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(Conv2d))
 sdgen_attention_check = _function(_sdgen, "sdgen_attention_check", c_char_p, POINTER(Attention))
@@ -490,6 +561,10 @@ sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, P
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))
+sdgen_softmax_check = _function(_sdgen, "sdgen_softmax_check", c_char_p, POINTER(Softmax))
+sdgen_softmax_work_size = _function(_sdgen, "sdgen_softmax_work_size", c_size_t, POINTER(Plan), POINTER(Softmax), c_int)
+sdgen_upscale_check = _function(_sdgen, "sdgen_upscale_check", c_char_p, POINTER(Upscale))
+sdgen_upscale_work_size = _function(_sdgen, "sdgen_upscale_work_size", c_size_t, POINTER(Plan), POINTER(Upscale), c_int)
 sdgen_permute_check = _function(_sdgen, "sdgen_permute_check", c_char_p, POINTER(Permute))
 sdgen_permute_work_size = _function(_sdgen, "sdgen_permute_work_size", c_size_t, POINTER(Plan), POINTER(Permute), c_int)
 sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)
@@ -555,7 +630,15 @@ class Kernel:
     rows: int
     columns: int
     level: Level
+    features: int
     function: int
+
+    def lacks(self) -> str:
+        """What this processor does not have of what the kernel needs; "" where it has all."""
+        if not runs_natively(self.level):
+            return f"this processor does not have level {level_name(self.level)}"
+        missing = Feature(self.features & ~sdgen_processor().contents.features)
+        return f"this processor does not have {missing!r}" if missing else ""
 
 
 @functools.cache
@@ -571,6 +654,7 @@ def kernels() -> tuple[Kernel, ...]:
                 row.rows,
                 row.columns,
                 Level(row.level),
+                row.features,
                 row.function,
             )
         )

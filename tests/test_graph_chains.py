@@ -187,7 +187,9 @@ DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overw
 # Not of the hook's error, but of ggml's: the result goes through half precision.
 COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
-CHAIN = re.compile(r"^sdgen: chain of (.*?) \((.*)\); no more: (.*)$", re.MULTILINE)
+CHAIN = re.compile(
+    r'^sdgen: (?:chain of )?([A-Z0-9_]+(?: \+ [A-Z0-9_]+)*) [\dx]+ "(.*)"(?:; no more| alone): (.*)$', re.MULTILINE
+)
 
 
 def chains_of(graphs: Graphs, case: str, form: dict[str, str]) -> list[tuple[str, str]]:
@@ -277,10 +279,16 @@ def test_aborted(graphs: Graphs) -> None:
 
 
 def test_chains_are_listed(graphs: Graphs) -> None:
+    """With the shape of the result and the name of the weights, or of what they are made of."""
     said = graphs.run("conv_partly_on_residual", SDGEN_VERBOSE="2").said
-    line = rf"^sdgen: chain of CONV_2D \+ ADD \+ ADD \(node_\d+\); no more: {ON_WHAT_IS_READ}$"
+    line = rf'^sdgen: chain of CONV_2D \+ ADD \+ ADD 13x11x20x1 "leaf_\d+"; no more: {ON_WHAT_IS_READ}$'
     assert re.search(line, said, re.MULTILINE), said
     assert not CHAIN.search(graphs.run("conv_partly_on_residual").said)
+
+
+def test_an_operation_alone_is_listed(graphs: Graphs) -> None:
+    said = graphs.run("attention_scaled", SDGEN_VERBOSE="2").said
+    assert re.search(r'^sdgen: MUL_MAT 500x300x1x1 "leaf_\d+" alone: ', said, re.MULTILINE), said
 
 
 @pytest.mark.parametrize(

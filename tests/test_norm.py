@@ -218,7 +218,7 @@ class LayerNorm:
             bias = arrays.copy("bias", data[2]).ctypes.data if self.bias else None
             op = native.LayerNorm(
                 *(self.n, self.rows, x.ctypes.data, x.strides[-2::-1], y.ctypes.data, y.strides[-2::-1]),
-                *(weight, bias, self.eps, self.rms),
+                (weight, bias, self.eps, self.rms),
             )
             execute("sdgen_layer_norm", op, arrays, run, f"{self} {run}")
             result: Array = y.copy()
@@ -296,7 +296,7 @@ WRONG_GROUP_NORM: dict[str, Callable[[native.GroupNorm], None]] = {
 def valid_layer_norm() -> native.LayerNorm:
     """The same for rows."""
     strides = (400, 4000, 40000)
-    return native.LayerNorm(100, (10, 10, 2), 4096, strides, 4096, strides, None, None, 1e-5, False)
+    return native.LayerNorm(100, (10, 10, 2), 4096, strides, 4096, strides, (None, None, 1e-5, False))
 
 
 WRONG_LAYER_NORM: dict[str, Callable[[native.LayerNorm], None]] = {
@@ -307,8 +307,8 @@ WRONG_LAYER_NORM: dict[str, Callable[[native.LayerNorm], None]] = {
     "x is not aligned": lambda op: setattr(op, "x", 4098),
     "a stride of x is not aligned": lambda op: setattr(op, "x_stride", (400, 4001, 40000)),
     "a stride of y is not aligned": lambda op: setattr(op, "y_stride", (402, 4000, 40000)),
-    "weight is not aligned": lambda op: setattr(op, "weight", 4098),
-    "bias is not aligned": lambda op: setattr(op, "bias", 4098),
+    "weight is not aligned": lambda op: setattr(op.norm, "weight", 4098),
+    "bias is not aligned": lambda op: setattr(op.norm, "bias", 4098),
     "rows of y overlap": lambda op: setattr(op, "y_stride", (396, 4000, 40000)),
 }
 

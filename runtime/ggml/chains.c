@@ -3,11 +3,10 @@
  * A chain is computed in the place of its last node, into that node's memory, so all that it reads has to hold until then what it held
  * when its own reader's turn was. Where it does not, or where the last node's memory is that of something read, the chain ends
  * earlier. The others of its nodes are not written; that has to be seen by none but their readers, which are in the chain. */
+#include "listing.h"
 #include "plan.h"
 
 #include "ggml-impl.h"
-
-#include <stdio.h>
 
 enum head {
     PRODUCT = 1 << SDGEN_MATMUL,
@@ -131,7 +130,7 @@ static bool set_slot(struct sdgen_node_plan *plan, enum slot slot, const struct 
         *(slot == WEIGHT ? &plan->group_norm.weight : &plan->group_norm.bias) = operand->data;
         return true;
     case SDGEN_LAYER_NORM:
-        *(slot == WEIGHT ? &plan->layer_norm.weight : &plan->layer_norm.bias) = operand->data;
+        *(slot == WEIGHT ? &plan->layer_norm.norm.weight : &plan->layer_norm.norm.bias) = operand->data;
         return true;
     default:
         if (slot == FUNCTION)
@@ -273,14 +272,6 @@ static void drop_copy(const struct sdgen_graph *graph, const struct sdgen_ggml_g
         *chain = without;
 }
 
-static void print(const struct sdgen_graph *graph, const struct chain *chain, const char *why)
-{
-    fprintf(stderr, "sdgen: chain of");
-    for (int i = 0; i < chain->nodes; i++)
-        fprintf(stderr, "%s %s", i ? " +" : "", ggml_op_desc(graph->node[chain->node[i]]));
-    fprintf(stderr, " (%s); no more: %s\n", chain->result->name, why);
-}
-
 void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, size_t work_size, bool verbose)
 {
     const struct ggml_tensor *node = graph->node[head];
@@ -308,5 +299,5 @@ void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph
         state->node[best.node[best.nodes - 1]] = best.plan;
     }
     if (verbose)
-        print(graph, &best, why);
+        sdgen_list_chain(graph, best.node, best.nodes, why);
 }

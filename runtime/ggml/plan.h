@@ -3,6 +3,7 @@
 #define SDGEN_PLAN_H
 
 #include "attention-pattern.h"
+#include "reuse.h"
 
 struct sdgen_node_plan {
     enum {
@@ -14,11 +15,14 @@ struct sdgen_node_plan {
         SDGEN_LAYER_NORM,
         SDGEN_MAP,
         SDGEN_PERMUTE,
+        SDGEN_SOFTMAX,
+        SDGEN_UPSCALE,
         SDGEN_NOTHING,
         SDGEN_COPY,
     } kind;
     int idle; /* nodes right after this one that need nothing done: taken with it, they cost no barrier */
     int head; /* the node that the operation began as; those after it, up to this one, became a part of it */
+    bool reusable; /* its result may be kept, and found when it is to be computed again */
     union {
         struct sdgen_matmul matmul;
         struct sdgen_conv2d conv2d;
@@ -30,6 +34,8 @@ struct sdgen_node_plan {
         struct sdgen_layer_norm layer_norm;
         struct sdgen_map map;
         struct sdgen_permute permute[2]; /* one after the other; the second, of a CONCAT, has no x where there is one only */
+        struct sdgen_softmax softmax;
+        struct sdgen_upscale upscale;
         struct sdgen_copy copy;
     };
 };
@@ -48,11 +54,15 @@ struct sdgen_ggml_graph {
     const struct sdgen_plan *plan;
     const struct ggml_tensor **tensor; /* the nodes themselves */
     struct sdgen_profile *profile;     /* NULL: nothing is measured */
+    struct sdgen_reuse reuse;
     struct sdgen_node_plan node[];
 };
 
 /* The operation that a node is by itself; SDGEN_LEFT_TO_GGML where it is none that is computed here. */
 void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_node_plan *plan);
+
+/* Whether a node is of an operation that is computed here, but perhaps not this one. */
+bool sdgen_knows(const struct ggml_tensor *node);
 
 /* The function of a node of one operand, with its parameters; false where it is none of those there are. */
 bool sdgen_function_of(const struct ggml_tensor *node, enum sdgen_function *function, float parameters[2]);

@@ -31,6 +31,7 @@ static struct {
 struct thread {
     _Alignas(LINE) struct sdgen_clock clock; /* first, so that the thread is found by it; of the node that was begun last */
     int node;                                /* that one; -1 before the first */
+    bool reused;                             /* it was, and not computed */
     int64_t (*spent)[SDGEN_PHASES];          /* by entry, nanoseconds */
     struct sdgen_trace_lane *lane;           /* or NULL */
 };
@@ -40,9 +41,9 @@ struct sdgen_profile {
     int entries; /* that there were when it began, its own included */
     int place;   /* in the trace */
     struct node {
-        int entry;
+        int entry, reused_entry;
         bool upstream; /* computed by ggml */
-        bool begun;
+        bool begun, reused;
         double flops;
     } *node;
     struct thread thread[];
@@ -105,6 +106,8 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
                  : plan->kind == SDGEN_LAYER_NORM ? "layer norm"
                  : plan->kind == SDGEN_MAP        ? "map"
                  : plan->kind == SDGEN_PERMUTE    ? "permutation"
+                 : plan->kind == SDGEN_SOFTMAX    ? "softmax"
+                 : plan->kind == SDGEN_UPSCALE    ? "upscale"
                  : plan->kind == SDGEN_COPY       ? "copy"
                  : plan->kind == SDGEN_NOTHING    ? "nothing"
                                                   : ggml_op_desc(node),
@@ -148,9 +151,15 @@ struct sdgen_profile *sdgen_profile_begin(const struct sdgen_ggml_graph *state)
     for (int i = 0; i < of->nodes; i++) {
         if (ggml_op_is_empty(state->tensor[i]->op))
             continue;
-        const struct entry described = describe(&state->node[i], state->tensor[i], state->plan);
+        struct entry described = describe(&state->node[i], state->tensor[i], state->plan);
         of->node[i] = (struct node){
             .entry = entry_of(&described), .upstream = described.kind == UPSTREAM, .flops = described.flops};
+        if (!state->node[i].reusable)
+            continue;
+        size_t length = strlen(described.name);
+        snprintf(described.name + length, NAME - length, " reused");
+        described.kind = LIGHT;
+        of->node[i].reused_entry = entry_of(&described);
     }
     of->entries = profile.count;
     of->place = sdgen_trace_take_place();
@@ -174,8 +183,9 @@ static void end_node(const struct sdgen_profile *of, struct thread *thread)
 {
     const struct node *node = &of->node[thread->node];
     sdgen_clock_end(&thread->clock, node->upstream ? SDGEN_PHASE_OTHER : SDGEN_PHASE_WAIT);
+    const int entry = thread->reused ? node->reused_entry : node->entry;
     for (int phase = 0; phase < SDGEN_PHASES; phase++)
-        thread->spent[node->entry][phase] += thread->clock.spent[phase];
+        thread->spent[entry][phase] += thread->clock.spent[phase];
     memset(thread->clock.spent, 0, sizeof thread->clock.spent);
     if (thread->lane)
         sdgen_trace_end(thread->lane, thread->clock.mark);
@@ -189,11 +199,20 @@ struct sdgen_clock *sdgen_profile_node(struct sdgen_profile *of, int ith, int no
     else
         end_node(of, thread);
     thread->node = node;
+    thread->reused = false;
     if (ith == 0)
         of->node[node].begun = true;
     if (thread->lane)
         sdgen_trace_begin(thread->lane, of->node[node].entry, thread->clock.mark);
     return &thread->clock;
+}
+
+void sdgen_profile_reused(struct sdgen_profile *of, int ith)
+{
+    struct thread *thread = &of->thread[ith];
+    thread->reused = true;
+    if (ith == 0)
+        of->node[thread->node].reused = true;
 }
 
 void sdgen_profile_finish(struct sdgen_profile *of)
@@ -206,7 +225,9 @@ void sdgen_profile_finish(struct sdgen_profile *of)
         }
     pthread_mutex_lock(&profile.mutex);
     for (int i = 0; i < of->nodes; i++)
-        if (of->node[i].begun) {
+        if (of->node[i].reused) {
+            profile.entries[of->node[i].reused_entry].calls++;
+        } else if (of->node[i].begun) {
             profile.entries[of->node[i].entry].calls++;
             profile.entries[of->node[i].entry].flops += of->node[i].flops;
         }
@@ -245,7 +266,7 @@ static double peak_of(enum sdgen_level level)
 {
     for (size_t i = 0; i < sdgen_kernel_count(); i++) {
         const struct sdgen_kernel_row *row = sdgen_kernel_row(i);
-        if (strcmp(row->operation, "probe") != 0 || row->level != level || !strstr(row->name, "fma"))
+        if (strcmp(row->operation, "probe") != 0 || row->level != level || strcmp(row->type, "f32") != 0)
             continue;
         double best = 0;
         const size_t rounds = 20000000 / (size_t)row->per_round;

@@ -11,6 +11,9 @@ struct sdgen_profile *sdgen_profile_begin(const struct sdgen_ggml_graph *state);
  * waiting where it is not ggml's. Gives the thread's clock. */
 struct sdgen_clock *sdgen_profile_node(struct sdgen_profile *of, int ith, int node);
 
+/* By each thread, before the next node begins: the one that was begun last was not computed, but copied from where it was kept. */
+void sdgen_profile_reused(struct sdgen_profile *of, int ith);
+
 /* After the last node of a graph, when its threads have come together. */
 void sdgen_profile_finish(struct sdgen_profile *of);
 

@@ -1,6 +1,7 @@
 #include "sdgen-ggml.h"
 
 #include "gemm.h"
+#include "listing.h"
 #include "profile.h"
 #include "trace.h"
 
@@ -22,17 +23,32 @@ static struct {
 /* Counts over all graphs so far, for SDGEN_VERBOSE. */
 static struct {
     _Atomic long long offered, taken;          /* products, convolutions and attentions, and those of them that were taken */
+    _Atomic long long others_offered, others_taken; /* norms, softmaxes, elementwise operations and copies */
     _Atomic long long doublings, doublings_copied; /* of an image that was not written; for how many it was copied */
     _Atomic long long attentions, inputs_copied, outputs_copied; /* made of a pattern of several nodes */
 } counts;
+
+static void print_weights(void)
+{
+    const struct sdgen_store_counts kept = sdgen_store_counts(chosen.plan.store);
+    fprintf(stderr, "sdgen: used transformed weights %lld times and made them %lld times to keep, %lld times without room; at last %.1f MiB "
+                    "are kept\n",
+            (long long)kept.found, (long long)kept.added, (long long)kept.turned_away, (double)kept.bytes / (1 << 20));
+}
 
 static void print_counts(void)
 {
     fprintf(stderr, "sdgen: took %lld of %lld nodes that are products, convolutions or attentions\n", atomic_load(&counts.taken),
             atomic_load(&counts.offered));
+    if (atomic_load(&counts.others_offered))
+        fprintf(stderr, "sdgen: took %lld of %lld other nodes: norms, softmaxes, elementwise operations, copies\n",
+                atomic_load(&counts.others_taken), atomic_load(&counts.others_offered));
     if (atomic_load(&counts.doublings))
         fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&counts.doublings),
                 atomic_load(&counts.doublings_copied));
+    sdgen_reuse_print();
+    if (chosen.plan.store)
+        print_weights();
     if (atomic_load(&counts.attentions))
         fprintf(stderr, "sdgen: made %lld attentions of several nodes each, %lld inputs copied first and %lld outputs last\n",
                 atomic_load(&counts.attentions), atomic_load(&counts.inputs_copied), atomic_load(&counts.outputs_copied));
@@ -82,9 +98,14 @@ static void choose(void)
         fprintf(stderr, "sdgen: %s\n", message);
     enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, chosen.config.form, chosen.config.cap);
     chosen.plan = sdgen_plan(level, &chosen.config.tuning);
+    const bool ours = chosen.config.form != SDGEN_FORM_UPSTREAM;
+    if (ours && chosen.config.tuning.reuse != 0)
+        sdgen_reuse_start();
+    if (ours && chosen.config.store_mb > 0)
+        chosen.plan.store = sdgen_store_new((size_t)chosen.config.store_mb << 20);
     if (chosen.config.verbose) {
         print_choice(level);
-        if (chosen.config.form != SDGEN_FORM_UPSTREAM)
+        if (ours)
             atexit(print_counts);
     }
     if (!chosen.config.profile)
@@ -226,13 +247,22 @@ static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
     return sdgen_node_work_size(&chosen.plan, plan, n_threads);
 }
 
-/* As chains are listed. */
-static void print_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
+static void list_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
 {
-    fprintf(stderr, "sdgen: chain of");
-    for (int i = count - 1; i >= 0; i--)
-        fprintf(stderr, " %s +", ggml_op_desc(graph->node[needless[i]]));
-    fprintf(stderr, " %s (%s); no more: it is gated\n", ggml_op_desc(graph->node[at]), graph->node[at]->name);
+    int node[SDGEN_GATE_NODES + 1];
+    for (int i = 0; i < count; i++)
+        node[i] = needless[count - 1 - i];
+    node[count] = at;
+    sdgen_list_chain(graph, node, count + 1, "it is gated");
+}
+
+static void list_flash_attentions(const struct sdgen_graph *graph)
+{
+    for (int i = 0; i < graph->nodes; i++) {
+        struct sdgen_attention op;
+        if (offered(graph->node[i]) && graph->node[i]->op == GGML_OP_FLASH_ATTN_EXT)
+            sdgen_list_flash_attention(graph->node[i], &op, sdgen_plan_attention(graph->node[i], &op));
+    }
 }
 
 static bool can_head_chain(const struct sdgen_node_plan *plan)
@@ -259,16 +289,25 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
+    if (verbose)
+        list_flash_attentions(&graph);
     for (int i = 0; i < graph.nodes; i++) {
-        struct sdgen_attention_match match;
-        if (graph.node[i]->op != GGML_OP_SOFT_MAX || !sdgen_match_attention(&graph, i, &match))
+        if (graph.node[i]->op != GGML_OP_SOFT_MAX)
             continue;
-        struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
-        plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
-        if (node_work_size(&plan, n_threads) <= work_size)
-            fuse_attention(&match, &plan, state);
-        else
-            sdgen_unmatch_attention(&graph, &match);
+        struct sdgen_attention_match match;
+        const char *why = sdgen_match_attention(&graph, i, &match);
+        if (!why) {
+            struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
+            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
+            if (node_work_size(&plan, n_threads) <= work_size)
+                fuse_attention(&match, &plan, state);
+            else {
+                sdgen_unmatch_attention(&graph, &match);
+                why = "it would need more working memory";
+            }
+        }
+        if (verbose)
+            sdgen_list_attention(&graph, i, &match, why);
     }
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_node_plan gated;
@@ -284,7 +323,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         if (fits) {
             state->node[i] = gated;
             if (verbose)
-                print_gated(&graph, i, needless, count);
+                list_gated(&graph, i, needless, count);
         }
         graph.filled[i] = fits;
     }
@@ -303,6 +342,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
         state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;
     }
+    sdgen_reuse_plan(&graph, state);
     state->tensor = graph.node;
     graph.node = NULL;
     sdgen_graph_free(&graph);
@@ -336,6 +376,9 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
         bool copied = plan->kind == SDGEN_COPY, whole = offered(node) && plan->kind != SDGEN_LEFT_TO_GGML;
         counts.offered += offered(node);
         counts.taken += whole;
+        const bool other = !offered(node) && sdgen_knows(node);
+        counts.others_offered += other;
+        counts.others_taken += other && plan->kind != SDGEN_LEFT_TO_GGML;
         counts.doublings += plan->kind == SDGEN_CONV2D && plan->conv2d.x_doubled;
         counts.doublings_copied += copied && node->op == GGML_OP_UPSCALE;
         counts.attentions += plan->kind == SDGEN_ATTENTION && node->op != GGML_OP_FLASH_ATTN_EXT;
@@ -346,7 +389,12 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
 
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size)
 {
-    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1) : NULL;
+    if (!sdgen_ggml_active())
+        return NULL;
+    sdgen_reuse_tick();
+    if (chosen.plan.store)
+        sdgen_store_tick(chosen.plan.store);
+    struct sdgen_ggml_graph *state = plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1);
     if (state && chosen.config.verbose)
         count(graph, state);
     if (state && chosen.config.profile)
@@ -387,6 +435,8 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, team); return true;
     case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, team); return true;
     case SDGEN_PERMUTE: compute_permute(plan, team); return true;
+    case SDGEN_SOFTMAX: sdgen_softmax(&chosen.plan, &plan->softmax, team); return true;
+    case SDGEN_UPSCALE: sdgen_upscale(&chosen.plan, &plan->upscale, team); return true;
     case SDGEN_COPY: compute_copy(plan, team); return true;
     case SDGEN_NOTHING: return true;
     default: return false;
@@ -405,5 +455,11 @@ int sdgen_ggml_compute(struct sdgen_ggml_graph *state, int node_index, int ith, 
                                     .barrier = barrier,
                                     .barrier_data = pool,
                                     .clock = state->profile ? sdgen_profile_node(state->profile, ith, node_index) : NULL};
-    return compute(plan, &team) ? 1 + plan->idle : 0;
+    if (plan->kind == SDGEN_MATMUL && plan->reusable) {
+        if (sdgen_reuse_matmul(state, plan, &team) && state->profile)
+            sdgen_profile_reused(state->profile, ith);
+    } else if (!compute(plan, &team)) {
+        return 0;
+    }
+    return 1 + plan->idle;
 }

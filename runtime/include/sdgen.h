@@ -1,8 +1,8 @@
 /* sdgen: matrix products, convolutions and attention on the processor, by kernels chosen at run time.
  *
- * No function here starts a thread, and none allocates memory while computing. The caller brings the threads (struct
- * sdgen_team): each calls the same function with the same operation, its own index and the same working memory. Results do
- * not depend on the number of threads.
+ * No function here starts a thread, and none allocates memory while computing, but for what a store keeps. The caller brings the
+ * threads (struct sdgen_team): each calls the same function with the same operation, its own index and the same working memory.
+ * Results do not depend on the number of threads.
  *
  * Strides are in bytes, extents in elements. */
 #ifndef SDGEN_H
@@ -65,6 +65,9 @@ struct sdgen_cpuid {
     bool tiles_permitted;                     /* the system lets processes that ask for them use AMX's tiles */
 };
 
+/* Asks the system to let this process use AMX's tiles, which it does not until it is asked; false where it refuses. */
+SDGEN_API bool sdgen_request_tiles(void);
+
 /* The features that these bits allow; a pure function. */
 SDGEN_API uint32_t sdgen_features(const struct sdgen_cpuid *cpuid);
 
@@ -93,7 +96,7 @@ enum sdgen_winograd_choice {
 
 /* What may be chosen otherwise than by processor and shape; -1: not. */
 struct sdgen_tuning {
-    int winograd, tile, kc, mc, nc, packed_mb;
+    int winograd, tile, kc, mc, nc, packed_mb, reuse;
 };
 
 /* One row for each member of struct sdgen_tuning. */
@@ -117,6 +120,7 @@ struct sdgen_config {
     int verbose;              /* SDGEN_VERBOSE=0|1|2 */
     int profile;              /* SDGEN_PROFILE=0|1, or FILE.json: 1 */
     const char *trace;        /* that path, as it lies in the environment; or NULL */
+    int store_mb;             /* SDGEN_STORE_MB=0 to 1048576: MiB of transformed weights kept; 0 if unset */
     struct sdgen_tuning tuning; /* SDGEN_TUNE=name=value,..., over what the tuning file says */
 };
 
@@ -133,10 +137,11 @@ SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *
 struct sdgen_kernel_row {
     const char *name;      /* gemm_f32_6x16_avx2 */
     const char *operation; /* gemm, pack, pack_patches, map_silu, probe, ... */
-    const char *type;      /* f32, f16, bf16: of what it reads */
+    const char *type;      /* f32, f16, bf16: of what it reads; probe: of the factors, also s8 and u8s8, "" where it makes no products */
     int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
-    int per_round;         /* probe: floating-point operations in a round, or instructions where it makes none; else 0 */
+    int per_round;         /* probe: multiplications and additions in a round, or instructions where it makes none; else 0 */
     enum sdgen_level level;
+    uint32_t features;     /* what the processor must have beside the level, of enum sdgen_feature; with AMX the system must be asked too */
     void (*function)(void);
 };
 SDGEN_API size_t sdgen_kernel_count(void);
@@ -154,6 +159,45 @@ struct sdgen_blocking {
     int64_t packed_bytes; /* most bytes of A packed at a time, shared by all threads */
 };
 SDGEN_API struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *processor);
+
+/* ---- what is kept, found by its contents ---- */
+
+/* A hash of contents; that of two different arrays of up to 64 MiB is the same with a chance of less than 2^-100. It is the same for
+ * every alignment and stride, not for every order of bytes. */
+struct sdgen_hash {
+    uint64_t word[2];
+};
+
+/* Of so many rows of so many bytes, stride bytes apart. */
+SDGEN_API struct sdgen_hash sdgen_hash(const void *data, size_t rows, size_t row_bytes, ptrdiff_t stride);
+
+/* Arrays that are kept to be found by the hash of what they were made of; for several threads at a time. Time passes by ticks. An array
+ * that is in use, or was so less than SDGEN_STORE_BUSY ticks ago, is not given up for another one, which then is not kept: so of what
+ * is used in turns, and is more than there is room for, a part is found each time. Of the others the one used longest ago goes first.
+ * What was not used for SDGEN_STORE_IDLE ticks goes anyway. */
+enum { SDGEN_STORE_BUSY = 8, SDGEN_STORE_IDLE = 32 };
+
+struct sdgen_store;
+SDGEN_API struct sdgen_store *sdgen_store_new(size_t most_bytes); /* NULL where there is no memory */
+SDGEN_API void sdgen_store_free(struct sdgen_store *store);       /* nothing of it may be in use; NULL does nothing */
+SDGEN_API void sdgen_store_tick(struct sdgen_store *store);
+
+/* What is kept under a key, in use until it is released; NULL where nothing is. */
+SDGEN_API const void *sdgen_store_find(struct sdgen_store *store, struct sdgen_hash key);
+
+/* Memory for what is to be kept under a key, of so many bytes and aligned to 64, in use until it is released; NULL where there is no
+ * room for it, or no memory, or such an array is there or is being made. It is found once it is published. */
+SDGEN_API void *sdgen_store_add(struct sdgen_store *store, struct sdgen_hash key, size_t size);
+SDGEN_API void sdgen_store_publish(struct sdgen_store *store, const void *array);
+
+/* An array is not used further, as often as it was found or added; one that was not published is given up. */
+SDGEN_API void sdgen_store_release(struct sdgen_store *store, const void *array);
+
+struct sdgen_store_counts {
+    int64_t bytes, arrays;        /* kept now, with what is kept beside each */
+    int64_t found, added, turned_away; /* since the beginning; those for which there was no room or memory */
+};
+SDGEN_API struct sdgen_store_counts sdgen_store_counts(struct sdgen_store *store);
 
 /* ---- threads ---- */
 
@@ -243,6 +287,18 @@ struct sdgen_after {
     float parameter[2];
 };
 
+/* How rows of n elements are normalized:
+ *
+ *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+ *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] + bias[i]      where rms
+ *
+ * without what is NULL, with sums as in group normalization. */
+struct sdgen_row_norm {
+    const float *weight, *bias; /* [n], or NULL */
+    float eps;
+    bool rms;
+};
+
 /* Linear layer, batched and broadcast:
  *
  *   c[b1][b0][m][n] = scale * sum over k of x[b1][b0][m][k] * w[b1 / w_repeat[1]][b0 / w_repeat[0]][n][k] + bias[n]
@@ -251,7 +307,13 @@ struct sdgen_after {
  *
  *   c[b1][b0][m][i] = t[i] * f(t[i + n]),  i < n,  f the function of `after`, which has nothing else
  *
- * ("GLU Variants Improve Transformer", Shazeer 2020). Elements along k are side by side in x and w, and along n in c. */
+ * ("GLU Variants Improve Transformer", Shazeer 2020). Where it is normalized, x[b1][b0][m] stands for that row as `before` says.
+ * Elements along k are side by side in x and w, and along n in c.
+ *
+ * `more` is another linear layer of the same x, and so on: up to SDGEN_MATMUL_SHARED in all, none of them gated, all computed with the
+ * first. Their m, k, batch, x and its strides, and what `before` is, are those of the first; no c overlaps what another one reads or
+ * writes. */
+enum { SDGEN_MATMUL_SHARED = 4 };
 struct sdgen_matmul {
     int64_t m, n, k;
     int64_t batch[2];
@@ -266,6 +328,9 @@ struct sdgen_matmul {
     const float *bias; /* [n], or NULL */
     struct sdgen_after after;
     bool gated;
+    bool normalized;
+    struct sdgen_row_norm before;
+    const struct sdgen_matmul *more; /* or NULL */
 };
 
 /* Two-dimensional convolution:
@@ -358,21 +423,36 @@ struct sdgen_group_norm {
     float parameter[2];
 };
 
-/* Normalization of each row of n elements, side by side, over up to three more dimensions:
- *
- *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
- *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] + bias[i]      where rms
- *
- * with sums as in group normalization. y may be the array of x, with the same strides. */
+/* Normalization of each row of n elements, side by side, over up to three more dimensions. y may be the array of x, with the same
+ * strides. */
 struct sdgen_layer_norm {
     int64_t n, rows[3];
     const float *x;
     int64_t x_stride[3];
     float *y;
     int64_t y_stride[3];
-    const float *weight, *bias; /* [n], or NULL */
-    float eps;
-    bool rms;
+    struct sdgen_row_norm norm;
+};
+
+/* Softmax of each row of n elements, side by side in x, y and mask, over rows, heads and batches:
+ *
+ *   s[i] = scale * x[b][h][r][i] + slope[h] * mask[b % mask_extent[1]][h % mask_extent[0]][r][i]
+ *   y[b][h][r][i] = e^s[i] / (sum over j of e^s[j] + e^sinks[h])
+ *
+ * without a mask or sinks where they are NULL; slope 1, or ALiBi's where max_bias is more than 0, and then there is a mask. The sum is in
+ * double precision. Where all of a row is -infinity, and no sink is more, or any number is NaN or +infinity, all of its y are NaN. y may be
+ * the array of x, with the same strides. */
+struct sdgen_softmax {
+    int64_t n, rows[3]; /* rows, heads, batches */
+    const float *x;
+    int64_t x_stride[3];
+    float *y;
+    int64_t y_stride[3];
+    const void *mask; /* or NULL */
+    enum sdgen_type mask_type;
+    int64_t mask_stride[3], mask_extent[2]; /* extent: heads and batches that it has */
+    const float *sinks; /* [heads], or NULL */
+    float scale, max_bias;
 };
 
 /* A copy of an array of up to four dimensions with other strides: y[i] = x[i]. The elements of the first dimension are side by side in
@@ -385,12 +465,24 @@ struct sdgen_permute {
     int64_t y_stride[3]; /* of all dimensions but the first */
 };
 
+/* An array of up to four dimensions, each of whose elements is repeated along each of them: y[i] = x[i / factor]. The elements of the first
+ * dimension are side by side in y. A signalling NaN may become a quiet one. */
+struct sdgen_upscale {
+    int64_t extent[4]; /* of x */
+    int64_t factor[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
     struct sdgen_blocking blocking;
     int tile_columns; /* 0: the tile is chosen by shape; else the one of so many columns, which the level must have */
     enum sdgen_winograd_choice winograd; /* where it fits; else directly */
+    struct sdgen_store *store; /* of transformed weights, found by the weights themselves; NULL: none are kept */
 };
 
 /* NULL if the operation can be computed, else what is wrong with it, in a few words. */
@@ -401,6 +493,8 @@ SDGEN_API const char *sdgen_map_check(const struct sdgen_map *op);
 SDGEN_API const char *sdgen_permute_check(const struct sdgen_permute *op);
 SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
+SDGEN_API const char *sdgen_softmax_check(const struct sdgen_softmax *op);
+SDGEN_API const char *sdgen_upscale_check(const struct sdgen_upscale *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
@@ -413,6 +507,8 @@ SDGEN_API size_t sdgen_map_work_size(const struct sdgen_plan *plan, const struct
 SDGEN_API size_t sdgen_permute_work_size(const struct sdgen_plan *plan, const struct sdgen_permute *op, int nth);
 SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth);
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
+SDGEN_API size_t sdgen_softmax_work_size(const struct sdgen_plan *plan, const struct sdgen_softmax *op, int nth);
+SDGEN_API size_t sdgen_upscale_work_size(const struct sdgen_plan *plan, const struct sdgen_upscale *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
@@ -423,6 +519,8 @@ SDGEN_API void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *
 SDGEN_API void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-/* Graphs by the patched ggml, those with attention in them here, those of chains in chain-graphs.c:
+/* Graphs by the patched ggml, those with attention in them here, those of chains in chain-graphs.c,
+ * those of operations by themselves in single-graphs.c:
  *
  *   graphs CASE
  *   graphs random FIRST COUNT, or networks FIRST COUNT: random ones of these seeds, of attentions or of parts of models
@@ -344,7 +345,8 @@ static void numbers_of(struct scene *scene, const struct ggml_tensor *t, double 
         break;
     case GGML_OP_UPSCALE:
         FOR_ALL(t)
-            to[place(t, i0, i1, i2, i3)] = a_at[place(a, i0 / (t->ne[0] / a->ne[0]), i1 / (t->ne[1] / a->ne[1]), i2, i3)];
+            to[place(t, i0, i1, i2, i3)] = a_at[place(a, i0 * a->ne[0] / t->ne[0], i1 * a->ne[1] / t->ne[1], i2 * a->ne[2] / t->ne[2],
+                                                      i3 * a->ne[3] / t->ne[3])];
         break;
     case GGML_OP_CONV_2D: convolve(t, a_at, b_at, to); break;
     case GGML_OP_MUL_MAT:
@@ -1360,6 +1362,14 @@ static void *compute_with_others(void *data)
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
+static size_t single_cases(void)
+{
+    size_t count = 0;
+    while (single_case(count))
+        count++;
+    return count;
+}
+
 /* The name of a case; NULL from their number on. */
 static const char *case_name(size_t index)
 {
@@ -1369,7 +1379,10 @@ static const char *case_name(size_t index)
     if (index < LENGTH(flashes))
         return flashes[index].name;
     index -= LENGTH(flashes);
-    return index < LENGTH(others) ? others[index].name : chain_case(index - LENGTH(others));
+    if (index < LENGTH(others))
+        return others[index].name;
+    index -= LENGTH(others);
+    return single_case(index) ? single_case(index) : chain_case(index - single_cases());
 }
 
 static struct scene build_case(size_t index)
@@ -1387,10 +1400,15 @@ static struct scene build_case(size_t index)
         return scene;
     }
     index -= LENGTH(flashes);
-    if (index < LENGTH(others))
+    if (index < LENGTH(others)) {
         others[index].build(&scene);
+        return scene;
+    }
+    index -= LENGTH(others);
+    if (single_case(index))
+        build_single_case(&scene, index);
     else
-        build_chain_case(&scene, index - LENGTH(others));
+        build_chain_case(&scene, index - single_cases());
     return scene;
 }
 

@@ -1,0 +1,31 @@
+/* What all that normalizes has in common. */
+#ifndef SDGEN_NORM_H
+#define SDGEN_NORM_H
+
+#include "select.h"
+
+/* (x - mean) * scale */
+struct sdgen_affine {
+    double mean, scale;
+};
+
+/* That of so many numbers, of which these are the sums, and those of the squares. */
+struct sdgen_affine sdgen_affine_of(const double sums[2], double count, double eps, bool rms);
+
+/* Makes a run's scale and shift those of (x - mean) * scale * weight + bias. */
+void sdgen_set_affine(struct sdgen_map_run *run, const struct sdgen_affine *affine, double weight, double bias);
+
+/* What is wrong with it, or NULL. */
+const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm);
+
+/* The scale and shift of a row of n elements. */
+struct sdgen_row_affine {
+    float scale, shift;
+};
+struct sdgen_row_affine sdgen_row_affine_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x);
+
+/* Normalizes elements [begin, begin + n) of a row, from x to y, which both begin with the first of these. */
+void sdgen_normalize(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, struct sdgen_row_affine affine, int64_t begin,
+                     int64_t n, const float *x, float *y);
+
+#endif

@@ -106,12 +106,13 @@ def taken(done: subprocess.CompletedProcess[str]) -> tuple[int, int]:
 
 def test_a_trace_tells_what_the_table_does(models: Models, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    done = models.run("traced.png", SDGEN_PROFILE=str(path))
+    done = models.run("traced.png", "--steps", "3", SDGEN_PROFILE=str(path))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert (models.pictures / "traced.png").read_bytes() == models.picture("untraced.png").read_bytes()
+    assert (models.pictures / "traced.png").read_bytes() == models.picture("untraced.png", "--steps", "3").read_bytes()
     table, lanes = all_rows(done.stderr), read_trace(path).lanes
     assert sorted(lanes) == [(1, 1), (1, 2)]
     whole = table.pop("all")
+    assert any(name.endswith(" reused") for name in table)
     for lane in lanes.values():
         assert {operation.name for operation in lane} == table.keys()
         assert len(lane) == whole.calls

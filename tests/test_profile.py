@@ -187,11 +187,11 @@ class Made:
         """One after the other, of these phases and how long each takes."""
         lane, at = native.trace_lane(self.place, thread, len(operations)), 0
         for index, phases in enumerate(operations):
-            native.trace_begin(lane, index, self.time(at))
+            native.trace_begin(lane, self.time(at))
             for phase, length in phases:
                 native.trace_phase(lane, phase, self.time(at), self.time(at + length))
                 at += length
-            native.trace_end(lane, self.time(at))
+            native.trace_end(lane, index, self.time(at))
         native.trace_keep(lane)
 
     def written(self) -> Trace:

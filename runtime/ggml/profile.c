@@ -188,7 +188,7 @@ static void end_node(const struct sdgen_profile *of, struct thread *thread)
         thread->spent[entry][phase] += thread->clock.spent[phase];
     memset(thread->clock.spent, 0, sizeof thread->clock.spent);
     if (thread->lane)
-        sdgen_trace_end(thread->lane, thread->clock.mark);
+        sdgen_trace_end(thread->lane, entry, thread->clock.mark);
 }
 
 struct sdgen_clock *sdgen_profile_node(struct sdgen_profile *of, int ith, int node)
@@ -203,7 +203,7 @@ struct sdgen_clock *sdgen_profile_node(struct sdgen_profile *of, int ith, int no
     if (ith == 0)
         of->node[node].begun = true;
     if (thread->lane)
-        sdgen_trace_begin(thread->lane, of->node[node].entry, thread->clock.mark);
+        sdgen_trace_begin(thread->lane, thread->clock.mark);
     return &thread->clock;
 }
 
@@ -326,7 +326,7 @@ void sdgen_profile_print(enum sdgen_level level)
     fprintf(stderr, "sdgen: seconds, the mean of %d threads, and their share of all; GFLOP/s, and their share of the FMAs that the threads "
                     "would make (%.0f GFLOP/s);\n"
                     "sdgen: percentages of an operation's time: packing, Winograd's transforms, products, epilogues, elements (norms, copies), "
-                    "waiting, other (ggml's)\n",
+                    "waiting, other (ggml's, and comparing with what was kept)\n",
             profile.threads, peak / 1e9);
     fprintf(stderr, "%-44s %7s %9s %7s %8s %7s %5s %5s %5s %5s %5s %5s %5s\n", "", "calls", "seconds", "share", "GFLOP/s", "peak", "pack",
             "trans", "prod", "epi", "elem", "wait", "other");

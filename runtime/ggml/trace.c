@@ -78,11 +78,11 @@ struct sdgen_trace_lane *sdgen_trace_lane(int place, int thread, int nodes)
     return lane;
 }
 
-void sdgen_trace_begin(struct sdgen_trace_lane *lane, int operation, int64_t time)
+void sdgen_trace_begin(struct sdgen_trace_lane *lane, int64_t time)
 {
     lane->current = lane->count++;
     lane->slices = 0;
-    lane->event[lane->current] = (struct event){.begin = time, .operation = operation, .phase = OPERATION};
+    lane->event[lane->current] = (struct event){.begin = time, .phase = OPERATION};
 }
 
 static void add(struct sdgen_trace_lane *lane, enum sdgen_phase phase, int64_t begin, int64_t end, bool summed)
@@ -105,8 +105,9 @@ void sdgen_trace_phase(struct sdgen_trace_lane *lane, enum sdgen_phase phase, in
         lane->rest[phase] += end - begin;
 }
 
-void sdgen_trace_end(struct sdgen_trace_lane *lane, int64_t time)
+void sdgen_trace_end(struct sdgen_trace_lane *lane, int operation, int64_t time)
 {
+    lane->event[lane->current].operation = operation;
     lane->event[lane->current].end = time;
     if (lane->slices <= MOST_SLICES)
         return;

@@ -18,10 +18,11 @@ void sdgen_trace_free_place(int place);
 struct sdgen_trace_lane;
 struct sdgen_trace_lane *sdgen_trace_lane(int place, int thread, int nodes);
 
-/* An operation, which has an index that the names are asked for by, begins; its phases, one after the other; it ends. */
-void sdgen_trace_begin(struct sdgen_trace_lane *lane, int operation, int64_t time);
+/* An operation begins; its phases, one after the other; it ends, and turns out to be the one of that index, by which its name is asked
+ * for. */
+void sdgen_trace_begin(struct sdgen_trace_lane *lane, int64_t time);
 void sdgen_trace_phase(struct sdgen_trace_lane *lane, enum sdgen_phase phase, int64_t begin, int64_t end);
-void sdgen_trace_end(struct sdgen_trace_lane *lane, int64_t time);
+void sdgen_trace_end(struct sdgen_trace_lane *lane, int operation, int64_t time);
 
 /* The lane is done: it becomes a part of the trace, or what there is no room for is left out. */
 void sdgen_trace_keep(struct sdgen_trace_lane *lane);

@@ -627,8 +627,8 @@ void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention
     struct job job = {.plan = plan, .op = op, .cut = &cut, .team = team};
     job.own = own_of(&cut, op, memory + parts_size(&cut, op) + (size_t)team->ith * own_size(&cut, op));
 
-    int64_t begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), cut.items, cut.panels, cut.block_panels, team->nth, &begin, &end)) {
+    int64_t taken = 0, begin, end;
+    while (sdgen_queue_take(sdgen_queue(team), cut.items, cut.panels, cut.block_panels, team->nth, &taken, &begin, &end)) {
         for (int64_t next; begin < end; begin = next) {
             int64_t part = begin / cut.panels; /* (head, split) */
             next = sdgen_min(end, (part + 1) * cut.panels);

@@ -178,7 +178,7 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
 {
     int64_t most_panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
     int64_t begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), units * most_panels, 1, most_panels, team->nth, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), units * most_panels, 1, most_panels, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
             struct unit unit = unit_of(gemm, cut, first_unit + item / most_panels);
             if (item % most_panels < unit.panels)
@@ -270,8 +270,8 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
     /* Items: parts of shares, within column panels of all products, within shares of a unit's rows, within batches of C, within units. */
     int64_t panels = cut->column_panels;
     int64_t batches = gemm->a_shared ? gemm->batches : 1;
-    int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &begin, &end))
+    int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, taken = 0, begin, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &taken, &begin, &end))
         while (begin < end) {
             int64_t run = begin / parts / panels, run_end = sdgen_min(end, (run + 1) * panels * parts);
             int64_t share = run % shares, batch = run / shares % batches, index = run / shares / batches;

@@ -111,7 +111,7 @@ static bool hash(struct sdgen_reuse *shared, const struct sdgen_team *team, cons
     slices = slices < rows ? slices : rows;
     slices = slices < SDGEN_REUSE_SLICES ? slices : SDGEN_REUSE_SLICES;
     bool last = false;
-    while (sdgen_queue_take(sdgen_queue(team), slices, 1, slices, team->nth, &begin, &end)) {
+    while (sdgen_queue_take(sdgen_queue(team), slices, 1, slices, team->nth, NULL, &begin, &end)) {
         for (int64_t i = begin; i < end; i++) {
             int64_t first = rows * i / slices, behind = rows * (i + 1) / slices;
             shared->slice[i] = sdgen_hash((const char *)data + first * stride, (size_t)(behind - first), (size_t)row_bytes, (ptrdiff_t)stride);

@@ -82,6 +82,15 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
     return cut;
 }
 
+void sdgen_gemm_pack_columns(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, enum sdgen_type type, const char *src,
+                             int64_t stride, int64_t columns, int64_t depth, float *dst)
+{
+    const int64_t width = gemm->tile.columns;
+    for (int64_t j = 0; j < columns; j += width)
+        kernels->pack[type][width]((size_t)depth, (size_t)sdgen_min(columns - j, width), src + j * stride, (ptrdiff_t)stride,
+                                   dst + j * depth);
+}
+
 /* A unit of A: the rows [row, row + rows) of one batch, in `panels` panels whose heights differ by one at most. */
 struct unit {
     int64_t batch, row, rows, panels;

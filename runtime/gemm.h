@@ -42,6 +42,10 @@ struct sdgen_gemm {
     const struct sdgen_gemm *more; /* another product of the same A and tile, whose rows, depth and batches are the same, or NULL */
 };
 
+/* Packs columns of B whose elements along the depth are side by side, `stride` bytes from column to column, as pack_b does. */
+void sdgen_gemm_pack_columns(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, enum sdgen_type type, const char *src,
+                             int64_t stride, int64_t columns, int64_t depth, float *dst);
+
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth);
 void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team);
 

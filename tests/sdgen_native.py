@@ -231,6 +231,7 @@ class Conv2d(Structure):
         ("bias", c_void_p),
         ("x_doubled", c_bool),
         ("after", After),
+        ("x_pixel_stride", c_int64),
     ]
 
 

@@ -181,6 +181,32 @@ SEVERAL: dict[str, tuple[str, ...]] = {
     "joined": (),
 }
 
+# Images made of tokens: why no more becomes of the copy that makes them, and the operations, the copies at the end.
+READS_TOKENS = "it reads tokens"
+TOKENS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tokens_of_transformer": (
+        READS_TOKENS,
+        (
+            *("GROUP_NORM + MUL + ADD", "CONV_2D + ADD", "RMS_NORM", "MUL_MAT + ADD", "ADD"),
+            *("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD"),
+        ),
+    ),
+    "tokens_convolved": (READS_TOKENS, ("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD")),
+    "tokens_with_gaps": (READS_TOKENS, ("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD")),
+    "tokens_with_larger_kernel": (READ_OR_WANTED, ("CONV_2D + ADD + ADD",)),
+    "tokens_copied_as_they_are": (READ_OR_WANTED, ("CONV_2D + ADD + ADD",)),
+    "tokens_for_two": (READ_OR_WANTED, ("CONV_2D + ADD + ADD", "CONT")),
+    "tokens_wanted": (READ_OR_WANTED, ("CONV_2D + ADD + ADD", "CONT")),
+    "tokens_overwritten": (
+        "what is copied does not stay until it is read",
+        ("SCALE", "CONV_2D + ADD + ADD", "CONT"),
+    ),
+    "tokens_under_result": (
+        "its reader's result would take the place of what is copied",
+        ("CONV_2D + ADD + ADD", "CONT"),
+    ),
+}
+
 # Images doubled in convolutions, and for how many of them the image is copied.
 DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overwritten": (1, 1)}
 
@@ -232,6 +258,15 @@ def test_memory_used_again(graphs: Graphs, case: str, form: dict[str, str]) -> N
 @pytest.mark.parametrize("case", SEVERAL)
 def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
     assert tuple(nodes for nodes, _ in chains_of(graphs, case, form)) == SEVERAL[case]
+
+
+@every_form
+@pytest.mark.parametrize("case", TOKENS)
+def test_images_of_tokens(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    why, chains = TOKENS[case]
+    found = chains_of(graphs, case, form)
+    assert tuple(nodes for nodes, _ in found) == chains
+    assert found[-1][1] == why
 
 
 @pytest.mark.parametrize("case", DOUBLINGS)
@@ -307,4 +342,4 @@ def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: l
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SEVERAL]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SEVERAL, *TOKENS]

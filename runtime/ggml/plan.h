@@ -84,4 +84,8 @@ size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_no
  * more. */
 void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, size_t work_size, bool verbose);
 
+/* Where a convolution of 1x1, computed in the place of a node, is the one reader of an image that is copied from tokens: makes it read the
+ * tokens, with no more than so much working memory, and drops the copy. `verbose` as with chains. */
+void sdgen_read_tokens(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int at, size_t work_size, bool verbose);
+
 #endif

@@ -339,7 +339,9 @@ struct sdgen_matmul {
  *
  * with 0 for x outside of the image. w is without gaps, so is each image of c (its batches lie c_batch_stride apart); rows of x
  * are x_row_stride apart, and the pixels of a row side by side. Where x is doubled, the convolution is that of an image of twice the
- * width and height, which repeats each pixel of x two by two and is never written. */
+ * width and height, which repeats each pixel of x two by two and is never written. Where x_pixel_stride is not 0, the channels of a
+ * pixel are side by side in x, and the pixels, row after row, so far apart, as tokens are; x_row_stride and x_channel_stride are not
+ * looked at. That is for kernels of 1 by 1 with strides of 1, no padding, and x not doubled. */
 struct sdgen_conv2d {
     int64_t batch;
     int64_t channels_in, channels_out;
@@ -357,6 +359,7 @@ struct sdgen_conv2d {
     const float *bias; /* [channels_out], or NULL */
     bool x_doubled;
     struct sdgen_after after;
+    int64_t x_pixel_stride; /* or 0 */
 };
 
 /* Attention: for each query i, head h and batch b,

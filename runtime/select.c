@@ -231,8 +231,8 @@ static const struct {
 /* Cycles of a convolution if its products ran at the peak of two vectors a cycle. */
 static double winograd_cycles(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int lanes)
 {
-    double in = (double)op->channels_in, out = 16.0 * (double)((op->channels_out + 15) / 16);
-    double quads = (double)((op->width_out + 4 * m - 1) / (4 * m) * ((op->height_out + m - 1) / m) * op->batch);
+    double in = (double)sdgen_conv2d_channels(op), out = 16.0 * (double)((op->channels_out + 15) / 16);
+    double quads = (double)((op->width_out + 4 * m - 1) / (4 * m) * ((op->height_out + m - 1) / m) * sdgen_conv2d_images(op));
     int i = select_tile(plan, 16, (int64_t)(4 * quads), true);
     double columns = tiles[i].columns * ceil(4 * quads / tiles[i].columns);
     double blocks = ceil(columns / 128); /* about what a block holds; the weights are transformed for each */
@@ -243,7 +243,8 @@ static double winograd_cycles(const struct sdgen_plan *plan, const struct sdgen_
 
 static double direct_cycles(const struct sdgen_conv2d *op, int lanes)
 {
-    return 9.0 * (double)(op->batch * op->width_out * op->height_out) * (double)op->channels_in * (double)op->channels_out /
+    return 9.0 * (double)(sdgen_conv2d_images(op) * op->width_out * op->height_out) * (double)sdgen_conv2d_channels(op) *
+           (double)op->channels_out /
            (2 * lanes);
 }
 
@@ -263,7 +264,7 @@ int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv
     double least = direct_cycles(op, lanes);
     for (int m = 2; m <= SDGEN_MOST_WINOGRAD; m++) {
         double cycles = winograd_cycles(plan, op, m, lanes);
-        if (op->channels_in >= winograd_costs[m].least_channels && cycles < least) {
+        if (sdgen_conv2d_channels(op) >= winograd_costs[m].least_channels && cycles < least) {
             best = m;
             least = cycles;
         }

@@ -75,12 +75,12 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     cut.tiles_x = sdgen_ceil_div(op->width_out, m);
     cut.tiles_y = sdgen_ceil_div(op->height_out, m);
     cut.quads_x = sdgen_ceil_div(cut.tiles_x, QUAD);
-    cut.quads = cut.quads_x * cut.tiles_y * op->batch;
+    cut.quads = cut.quads_x * cut.tiles_y * sdgen_conv2d_images(op);
     cut.tile = sdgen_select_tile16(plan, GROUP, cut.quads * QUAD);
     cut.panel_quads = cut.tile.columns / QUAD;
     cut.panels = sdgen_ceil_div(cut.quads, cut.panel_quads);
 
-    int64_t panel_bytes = cut.taps * op->channels_in * cut.tile.columns * (int64_t)sizeof(float);
+    int64_t channels_in = sdgen_conv2d_channels(op), panel_bytes = cut.taps * channels_in * cut.tile.columns * (int64_t)sizeof(float);
     /* V within what is packed at a time, M within the half of L2 that is for a thread's packed panels. */
     int64_t m_columns = plan->blocking.nc * plan->blocking.kc / (cut.taps * GROUP);
     int64_t v_most = sdgen_max(plan->blocking.packed_bytes / panel_bytes, 1), most = sdgen_min(v_most, m_columns / cut.tile.columns);
@@ -92,8 +92,8 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     v_blocks = sdgen_ceil_div(blocks, sdgen_ceil_div(blocks, v_blocks));
     cut.v_panels = sdgen_min(v_blocks * cut.block_panels, cut.panels);
 
-    int64_t chains = sdgen_max(sdgen_ceil_div(op->channels_in, CHAIN), sdgen_min(LEAST_CHAINS, op->channels_in));
-    cut.chain = sdgen_ceil_div(op->channels_in, chains);
+    int64_t chains = sdgen_max(sdgen_ceil_div(channels_in, CHAIN), sdgen_min(LEAST_CHAINS, channels_in));
+    cut.chain = sdgen_ceil_div(channels_in, chains);
     cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups * v_blocks), cut.block_panels);
     int64_t share_panels = cut.block_panels / cut.shares;
     cut.parts = cut.row_parts = 1;
@@ -117,7 +117,7 @@ static size_t line_up(int64_t floats)
 /* Numbers from tap to tap of V, for a block of so many panels; of U, for so many input channels; of M, for so many columns. */
 static int64_t v_tap(const struct cut *cut, const struct sdgen_conv2d *op, int64_t panels)
 {
-    return panels * op->channels_in * cut->tile.columns + TAP_GAP;
+    return panels * sdgen_conv2d_channels(op) * cut->tile.columns + TAP_GAP;
 }
 
 static int64_t u_tap(int64_t channels)
@@ -216,15 +216,14 @@ static int64_t load_count(const struct cut *cut)
     return counts[cut->t];
 }
 
-static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel,
+static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel, int64_t kernel_frame,
                            struct sdgen_winograd_input *input, int64_t q)
 {
     struct place place;
-    bool exists = place_of(cut, quad, &place);
+    int64_t image = 0;
+    bool exists = place_of(cut, quad, &place) && sdgen_conv2d_x(op, place.image, kernel_frame, &image);
     int64_t x = place.x / cut->m * cut->step - op->pad_x, y = place.y / cut->m * cut->step - op->pad_y;
-    int64_t offset = exists ? place.image * op->x_batch_stride + channel * op->x_channel_stride + y * op->x_row_stride +
-                                  x * (int64_t)sizeof(float)
-                            : 0;
+    int64_t offset = exists ? image + channel * op->x_channel_stride + y * op->x_row_stride + x * (int64_t)sizeof(float) : 0;
     input->x[q] = (const float *)((uintptr_t)op->x + (uintptr_t)offset); /* may begin before the image */
     bool inside = exists && y >= 0 && y + cut->t <= op->height;
     for (int64_t row = 0; row < cut->t; row++) {
@@ -245,23 +244,23 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
                              const struct work *work, int64_t first_panel, int64_t panels)
 {
     int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, vectors = columns / lanes;
-    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS);
+    int64_t frames = sdgen_conv2d_kernel_frames(op), channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS) * frames;
     int64_t items = panels * vectors * channel_blocks, begin, end;
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
-            int64_t channel = item % channel_blocks * INPUT_CHANNELS;
+            int64_t frame = item % channel_blocks % frames, channel = item % channel_blocks / frames * INPUT_CHANNELS;
             int64_t panel = item / channel_blocks / vectors, vector = item / channel_blocks % vectors;
             struct sdgen_winograd_input input = {
                 .row_stride = op->x_row_stride,
                 .channel_stride = op->x_channel_stride,
                 .channels = sdgen_min(INPUT_CHANNELS, op->channels_in - channel),
-                .dst = work->v + (panel * op->channels_in + channel) * columns + vector * lanes,
+                .dst = work->v + ((panel * op->channels_in + channel) * frames + frame) * columns + vector * lanes,
                 .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
-                .dst_channel_stride = columns * (int64_t)sizeof(float),
+                .dst_channel_stride = frames * columns * (int64_t)sizeof(float),
             };
             int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
             for (int64_t q = 0; q < lanes / QUAD; q++)
-                set_input_quad(cut, op, quad + q, channel, &input, q);
+                set_input_quad(cut, op, quad + q, channel, frame, &input, q);
             cut->kernels->input(&input);
         }
     sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
@@ -286,22 +285,22 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
 {
     int64_t columns = cut->tile.columns, m_stride = panels * columns, rows = of.count;
     int64_t row_panels = sdgen_ceil_div(rows, cut->tile.rows);
-    int64_t size = sdgen_type_size(op->w_type), w_stride = op->channels_in * 9 * size;
-    for (int64_t channel = 0; channel < op->channels_in; channel += cut->chain) {
-        int64_t channels = sdgen_min(cut->chain, op->channels_in - channel);
+    int64_t channels_in = sdgen_conv2d_channels(op), size = sdgen_type_size(op->w_type), w_stride = channels_in * 9 * size;
+    for (int64_t channel = 0; channel < channels_in; channel += cut->chain) {
+        int64_t channels = sdgen_min(cut->chain, channels_in - channel);
         const char *w = (const char *)op->w + of.first * w_stride + channel * 9 * size;
         plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
         sdgen_phase(team, SDGEN_PHASE_PACK);
         cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
         sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
-        int64_t next_channels = sdgen_min(cut->chain, op->channels_in - channel - channels);
+        int64_t next_channels = sdgen_min(cut->chain, channels_in - channel - channels);
         for (int64_t tap = 0; tap < cut->taps; tap++) {
             for (int64_t row = tap; row < rows; row += cut->taps)
                 prefetch(w + row * w_stride + channels * 9 * size, next_channels * 9 * size);
             for (int64_t panel = 0; panel < panels; panel++) {
                 const float *v = work->v + tap * v_tap(cut, op, v_panels) +
-                                 ((first_panel + panel) * op->channels_in + channel) * columns;
+                                 ((first_panel + panel) * channels_in + channel) * columns;
                 for (int64_t p = 0; p < row_panels; p++) {
                     int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
                     cut->tile.gemm[row_end - row](
@@ -321,7 +320,7 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
     const int64_t number = sizeof(float);
     const bool own = sdgen_after_any(&op->after);
     int64_t lanes = cut->kernels->output_lanes, m_stride = panels * cut->tile.columns;
-    int64_t channel = of.first, image_size = op->width_out * op->height_out * number;
+    int64_t channel = of.first, channel_stride = sdgen_conv2d_c_channel(op);
     for (int64_t lane = 0; lane < m_stride; lane += lanes) {
         struct sdgen_winograd_output output = {
             .src = work->m + lane,
@@ -329,14 +328,14 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
             .src_channel_stride = m_stride * number,
             .channels = of.count,
             .row_stride = own ? y_row(cut, panels) * number : op->width_out * number,
-            .channel_stride = own ? y_channel(cut, panels) * number : image_size,
+            .channel_stride = own ? y_channel(cut, panels) * number : channel_stride,
             .bias = op->bias ? op->bias + channel : NULL,
             .scale = op->scale,
         };
         for (int64_t q = 0; q < lanes / QUAD; q++) {
             struct place place;
             bool exists = place_of(cut, first_quad + lane / QUAD + q, &place);
-            int64_t offset = exists ? place.image * op->c_batch_stride + channel * image_size + place.y * op->width_out * number +
+            int64_t offset = exists ? sdgen_conv2d_c(op, place.image) + channel * channel_stride + place.y * op->width_out * number +
                                           place.x * number
                                     : 0;
             output.y[q] = own ? work->y + (lane + q * QUAD) * cut->m : (float *)(void *)((char *)op->c + offset);
@@ -351,7 +350,8 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
 static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const float *y,
                         struct rows of, int64_t first_quad, int64_t panels)
 {
-    const int64_t number = sizeof(float), quads = panels * cut->panel_quads, pixels = op->width_out * op->height_out;
+    const int64_t number = sizeof(float), quads = panels * cut->panel_quads, channel_stride = sdgen_conv2d_c_channel(op);
+    const int64_t frames = op->frames.out ? op->frames.out : op->batch;
     int64_t channel = of.first, channels = of.count;
     struct place place;
     for (int64_t quad = 0, next; quad < quads && place_of(cut, first_quad + quad, &place); quad = next) {
@@ -359,9 +359,10 @@ static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d
         int64_t columns = sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
         for (int64_t row = 0; row < sdgen_min(cut->m, op->height_out - place.y); row++) {
             int64_t pixel = (place.y + row) * op->width_out + place.x;
-            float *c = (float *)(void *)((char *)op->c + place.image * op->c_batch_stride) + channel * pixels + pixel;
-            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image, 0}, channel, channels, pixel, columns,
-                              y + row * y_row(cut, panels) + quad * QUAD * cut->m, y_channel(cut, panels) * number, c, pixels * number);
+            float *c = (float *)(void *)((char *)op->c + sdgen_conv2d_c(op, place.image) + channel * channel_stride) + pixel;
+            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image % frames, place.image / frames}, channel, channels,
+                              pixel, columns, y + row * y_row(cut, panels) + quad * QUAD * cut->m, y_channel(cut, panels) * number, c,
+                              channel_stride);
         }
     }
 }

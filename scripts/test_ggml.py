@@ -18,7 +18,7 @@ from typing import NoReturn
 import build
 
 # The operations that the kernels take.
-OPERATIONS = ("MUL_MAT", "CONV_2D", "SOFT_MAX", "UPSCALE")
+OPERATIONS = ("MUL_MAT", "CONV_2D", "CONV_3D", "SOFT_MAX", "UPSCALE")
 SUMMARY = re.compile(r"(\d+)/(\d+) tests passed")
 # What the runtime says at exit with SDGEN_VERBOSE=1.
 TAKEN = re.compile(r"sdgen: took (\d+) of \d+ (?:other )?nodes")
@@ -41,12 +41,22 @@ def kernel_fits(case: dict[str, str]) -> bool:
     return all(image[i] + 2 * int(case[f"padding{i}"]) > int(case[f"dilation{i}"]) * (kernel[i] - 1) for i in range(2))
 
 
+def frames_fit(case: dict[str, str]) -> bool:
+    """The same of a convolution of frames."""
+    return all(
+        int(case[f"I{axis}"]) + 2 * int(case[f"p{i}"]) > int(case[f"d{i}"]) * (int(case[f"K{axis}"]) - 1)
+        for i, axis in enumerate("WHD")
+    )
+
+
 def nodes_to_take(operation: str, case: dict[str, str]) -> int:
     """How many nodes of the case the kernels have to take."""
     if operation == "MUL_MAT":
         return int(case["o"]) if case["type_a"] in WEIGHT_TYPES and case["type_b"] == "f32" else 0
     if operation == "CONV_2D":
         return int(case["type_kernel"] in WEIGHT_TYPES and kernel_fits(case))
+    if operation == "CONV_3D":
+        return int(case["type_kernel"] in WEIGHT_TYPES and frames_fit(case))
     if operation == "SOFT_MAX":
         return int(math.prod(json.loads(case["ne"])) >= FEW)
     if operation == "UPSCALE" and "scale_factor" in case and case["mode"] == "nearest":

@@ -202,6 +202,10 @@ class Matmul(Structure):
     ]
 
 
+class Frames(Structure):
+    _fields_ = [(name, c_int64) for name in ("in", "out", "kernel", "stride", "pad", "dilation", "x_stride")]
+
+
 class Conv2d(Structure):
     _fields_ = [
         ("batch", c_int64),
@@ -232,6 +236,7 @@ class Conv2d(Structure):
         ("x_doubled", c_bool),
         ("after", After),
         ("x_pixel_stride", c_int64),
+        ("frames", Frames),
     ]
 
 
@@ -485,6 +490,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_after": After,
     "sdgen_row_norm": RowNorm,
     "sdgen_matmul": Matmul,
+    "sdgen_frames": Frames,
     "sdgen_conv2d": Conv2d,
     "sdgen_operand": Operand,
     "sdgen_map": Map,

@@ -90,22 +90,6 @@ const char *sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_at
 
 static const char *const PART_OF_ELSE = "one of its nodes is a part of something else";
 
-static const struct ggml_tensor *without_reshapes(const struct ggml_tensor *tensor)
-{
-    while (tensor->op == GGML_OP_RESHAPE)
-        tensor = tensor->src[0];
-    return tensor;
-}
-
-/* Past reshapes to the node that reads a result, if there is one only. */
-static const struct ggml_tensor *reader_of(const struct sdgen_graph *graph, const struct ggml_tensor *node)
-{
-    const struct ggml_tensor *reader = sdgen_graph_reader(graph, node);
-    while (reader && reader->op == GGML_OP_RESHAPE)
-        reader = sdgen_graph_reader(graph, reader);
-    return reader;
-}
-
 static bool needless(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *node)
 {
     int index = sdgen_graph_index(graph, node);
@@ -121,7 +105,7 @@ static bool needless(const struct sdgen_graph *graph, struct sdgen_attention_mat
 static const struct ggml_tensor *original(const struct sdgen_graph *graph, const struct ggml_tensor *tensor,
                                           const struct ggml_tensor **copy)
 {
-    const struct ggml_tensor *base = without_reshapes(tensor);
+    const struct ggml_tensor *base = sdgen_without_reshapes(tensor);
     *copy = NULL;
     int index = sdgen_graph_index(graph, base);
     if (base->op != GGML_OP_CONT || base->type != base->src[0]->type || !ggml_are_same_shape(base, base->src[0]) ||
@@ -227,7 +211,7 @@ static bool keep(const struct sdgen_graph *graph, struct sdgen_attention_match *
 static const char *set_output(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *product)
 {
     struct sdgen_attention *op = &match->op;
-    const struct ggml_tensor *permuted = reader_of(graph, product), *merged = NULL;
+    const struct ggml_tensor *permuted = sdgen_graph_reader_past_reshapes(graph, product), *merged = NULL;
     if (permuted && permuted->op == GGML_OP_PERMUTE) {
         const struct ggml_tensor *split = permuted->src[0];
         const int32_t *axes = permuted->op_params;

@@ -67,6 +67,50 @@ static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
     return sdgen_conv2d_check(op) == NULL;
 }
 
+static bool plan_conv3d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
+{
+    const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
+    const int32_t *p = dst->op_params; /* strides, paddings, dilations; channels in, batch, channels out */
+    enum sdgen_type w_type;
+    if (!sdgen_type_of(w, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 || !ggml_is_contiguous(w) ||
+        !ggml_is_contiguous(dst) || x->nb[0] != sizeof(float))
+        return false;
+    *op = (struct sdgen_conv2d){
+        .batch = p[10],
+        .channels_in = p[9],
+        .channels_out = p[11],
+        .width = x->ne[0],
+        .height = x->ne[1],
+        .width_out = dst->ne[0],
+        .height_out = dst->ne[1],
+        .kernel_width = w->ne[0],
+        .kernel_height = w->ne[1],
+        .stride_x = p[0],
+        .stride_y = p[1],
+        .pad_x = p[3],
+        .pad_y = p[4],
+        .dilation_x = p[6],
+        .dilation_y = p[7],
+        .w = w->data,
+        .w_type = w_type,
+        .x = x->data,
+        .x_row_stride = (int64_t)x->nb[1],
+        .x_channel_stride = (int64_t)x->nb[3],
+        .x_batch_stride = p[9] * (int64_t)x->nb[3],
+        .c = dst->data,
+        .c_batch_stride = p[11] * (int64_t)dst->nb[3],
+        .scale = 1,
+        .frames = {.in = x->ne[2],
+                   .out = dst->ne[2],
+                   .kernel = w->ne[2],
+                   .stride = p[2],
+                   .pad = p[5],
+                   .dilation = p[8],
+                   .x_stride = (int64_t)x->nb[2]},
+    };
+    return sdgen_conv2d_check(op) == NULL;
+}
+
 /* Single precision, elements of a row side by side, in memory. */
 static bool rows(const struct ggml_tensor *tensor)
 {
@@ -268,6 +312,7 @@ bool sdgen_knows(const struct ggml_tensor *node)
     switch (node->op) {
     case GGML_OP_MUL_MAT:
     case GGML_OP_CONV_2D:
+    case GGML_OP_CONV_3D:
     case GGML_OP_FLASH_ATTN_EXT:
     case GGML_OP_GROUP_NORM:
     case GGML_OP_NORM:
@@ -300,6 +345,10 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
         break;
     case GGML_OP_CONV_2D:
         taken = plan_conv2d(node, &plan->conv2d);
+        plan->kind = SDGEN_CONV2D;
+        break;
+    case GGML_OP_CONV_3D:
+        taken = plan_conv3d(node, &plan->conv2d);
         plan->kind = SDGEN_CONV2D;
         break;
     case GGML_OP_FLASH_ATTN_EXT:

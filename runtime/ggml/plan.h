@@ -76,6 +76,21 @@ enum { SDGEN_GATE_NODES = 4 };
 bool sdgen_match_gate(const struct ggml_cgraph *of, const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int index,
                       struct sdgen_node_plan *plan, int needless[SDGEN_GATE_NODES], int *count);
 
+/* A convolution made of an IM2COL and a product. */
+struct sdgen_im2col_match {
+    struct sdgen_node_plan plan;
+    int at;             /* the node in whose place it is computed */
+    int nodes, node[2]; /* those that it makes needless */
+    int copy_at;        /* a node that only copies now; -1: none */
+    struct sdgen_copy copy;
+};
+
+/* The convolution of an IM2COL; false where that is none. The nodes that it makes needless are marked as skipped. */
+bool sdgen_match_im2col(const struct sdgen_graph *graph, int index, struct sdgen_im2col_match *match);
+
+/* The node that has the weights and the image of a convolution as its operands: the one that it began as, or its IM2COL. */
+const struct ggml_tensor *sdgen_convolved(const struct ggml_tensor *node);
+
 /* Bytes of working memory of a node for up to so many threads. */
 size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_node_plan *plan, int threads);
 

@@ -85,11 +85,16 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
         char form[16] = "";
         if (m)
             snprintf(form, sizeof form, " F%d", m);
-        snprintf(entry.name, NAME, "conv%lldx%lld%s %lld->%lld@%lldx%lld%s", LL(op->kernel_width), LL(op->kernel_height),
+        char depth[24] = "", frames[24] = "";
+        if (op->frames.out) {
+            snprintf(depth, sizeof depth, "x%lld", LL(op->frames.kernel));
+            snprintf(frames, sizeof frames, "x%lld", LL(op->frames.out));
+        }
+        snprintf(entry.name, NAME, "conv%lldx%lld%s%s %lld->%lld@%lldx%lld%s%s", LL(op->kernel_width), LL(op->kernel_height), depth,
                  op->x_doubled ? " up" : op->stride_x > 1 ? "/2" : "", LL(op->channels_in), LL(op->channels_out), LL(op->width_out),
-                 LL(op->height_out), form);
-        entry.flops = 2.0 * (double)(op->kernel_width * op->kernel_height * op->channels_in) *
-                      (double)(op->channels_out * op->width_out * op->height_out * op->batch);
+                 LL(op->height_out), frames, form);
+        entry.flops = 2.0 * (double)(op->kernel_width * op->kernel_height * sdgen_conv2d_channels(op)) *
+                      (double)(op->channels_out * op->width_out * op->height_out * sdgen_conv2d_images(op));
         break;
     }
     case SDGEN_ATTENTION: {

@@ -152,10 +152,10 @@ static bool doubles(const struct ggml_tensor *node)
 static void fuse_doubling(const struct sdgen_graph *graph, int at, int n_threads, size_t work_size,
                           struct sdgen_ggml_graph *state)
 {
-    const int convolution = state->node[at].head;
-    const struct ggml_tensor *doubled = graph->node[convolution]->src[1], *x = doubled->src[0];
+    const struct ggml_tensor *convolved = sdgen_convolved(graph->node[state->node[at].head]), *doubled = convolved->src[1];
+    const struct ggml_tensor *x = doubled->src[0];
     int index = sdgen_graph_index(graph, doubled);
-    if (index < 0 || graph->reader[index] != convolution || !doubles(doubled))
+    if (index < 0 || sdgen_graph_reader(graph, doubled) != convolved || !doubles(doubled))
         return;
     bool stays = sdgen_graph_stays(graph, x, index + 1, at + 1);
     struct sdgen_conv2d fused = state->node[at].conv2d;
@@ -234,11 +234,24 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
 }
 
+static void fuse_im2col(const struct sdgen_graph *graph, const struct sdgen_im2col_match *match, struct sdgen_ggml_graph *state)
+{
+    for (int i = 0; i < match->nodes; i++)
+        state->node[match->node[i]] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
+    if (match->copy_at >= 0) {
+        state->node[match->copy_at] = (struct sdgen_node_plan){.kind = SDGEN_COPY, .copy = match->copy};
+        graph->filled[match->copy_at] = true;
+    }
+    state->node[match->at] = match->plan;
+    graph->filled[match->at] = true;
+}
+
 /* ---- nodes ---- */
 
 static bool offered(const struct ggml_tensor *node)
 {
-    return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D || node->op == GGML_OP_FLASH_ATTN_EXT) &&
+    return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D || node->op == GGML_OP_CONV_3D ||
+            node->op == GGML_OP_FLASH_ATTN_EXT) &&
            (node->flags & GGML_TENSOR_FLAG_COMPUTE) && !ggml_is_empty(node);
 }
 
@@ -291,6 +304,16 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         sdgen_plan_node(&graph, i, &state->node[i]);
     if (verbose)
         list_flash_attentions(&graph);
+    for (int i = 0; i < graph.nodes; i++) {
+        struct sdgen_im2col_match match;
+        if (!sdgen_match_im2col(&graph, i, &match))
+            continue;
+        if (node_work_size(&match.plan, n_threads) <= work_size)
+            fuse_im2col(&graph, &match, state);
+        else
+            for (int j = 0; j < match.nodes; j++)
+                graph.skipped[match.node[j]] = false;
+    }
     for (int i = 0; i < graph.nodes; i++) {
         if (graph.node[i]->op != GGML_OP_SOFT_MAX)
             continue;

@@ -341,7 +341,20 @@ struct sdgen_matmul {
  * are x_row_stride apart, and the pixels of a row side by side. Where x is doubled, the convolution is that of an image of twice the
  * width and height, which repeats each pixel of x two by two and is never written. Where x_pixel_stride is not 0, the channels of a
  * pixel are side by side in x, and the pixels, row after row, so far apart, as tokens are; x_row_stride and x_channel_stride are not
- * looked at. That is for kernels of 1 by 1 with strides of 1, no padding, and x not doubled. */
+ * looked at. That is for kernels of 1 by 1 with strides of 1, no padding, no frames, and x not doubled.
+ *
+ * Of frames too, where frames.out is not 0, and then x is not doubled:
+ *
+ *   c[b][oc][oz][oy][ox] = scale * sum over ic, kz, ky, kx of w[oc][ic][kz][ky][kx] * x[b][ic][oz sz + kz dz - pz][..][..] + bias[oc]
+ *
+ * with 0 for frames that x does not have. A channel's frames are without gaps in c, and `after` counts them as batches of a first
+ * dimension, those of x and c as batches of a second. */
+struct sdgen_frames {
+    int64_t in, out; /* of x, of c */
+    int64_t kernel, stride, pad, dilation;
+    int64_t x_stride; /* from frame to frame */
+};
+
 struct sdgen_conv2d {
     int64_t batch;
     int64_t channels_in, channels_out;
@@ -360,6 +373,7 @@ struct sdgen_conv2d {
     bool x_doubled;
     struct sdgen_after after;
     int64_t x_pixel_stride; /* or 0 */
+    struct sdgen_frames frames;
 };
 
 /* Attention: for each query i, head h and batch b,

@@ -278,6 +278,49 @@ static void convolve(const struct ggml_tensor *t, const double *w_at, const doub
     }
 }
 
+/* The images that a convolution's kernel reads: place by place of the kernel and channel in, of one, two or three dimensions. */
+static void patches(const struct ggml_tensor *t, const double *x_at, double *to)
+{
+    const struct ggml_tensor *w = t->src[0], *x = t->src[1];
+    const int32_t *p = t->op_params;
+    const bool deep = t->op == GGML_OP_IM2COL_3D, flat = !deep && p[6] != 1;
+    const int64_t kernel[] = {w->ne[0], flat ? 1 : w->ne[1], deep ? w->ne[2] : 1};
+    const int64_t size[] = {x->ne[0], flat ? 1 : x->ne[1], deep ? x->ne[2] : 1};
+    const int dimensions = deep ? 3 : 2;
+    const int64_t channels = t->ne[0] / (kernel[0] * kernel[1] * kernel[2]);
+    const int64_t frames = deep ? t->ne[3] / (x->ne[3] / channels) : 1;
+    FOR_ALL(t) {
+        int64_t tap = i0, out[] = {i1, flat ? 0 : i2, i3 % frames}, in[3] = {0}, image = flat ? i2 : i3 / frames;
+        bool inside = true;
+        for (int d = 0; d < 3; d++) {
+            in[d] = tap % kernel[d];
+            tap /= kernel[d];
+            if (d < dimensions && !(flat && d == 1))
+                in[d] = out[d] * p[d] + in[d] * p[2 * dimensions + d] - p[dimensions + d];
+            inside = inside && in[d] >= 0 && in[d] < size[d];
+        }
+        int64_t pixel = ((image * channels + tap) * size[2] + in[2]) * size[1] * size[0] + in[1] * size[0] + in[0];
+        to[place(t, i0, i1, i2, i3)] = inside ? x_at[pixel] : 0;
+    }
+}
+
+static void convolve_frames(const struct ggml_tensor *t, const double *w_at, const double *x_at, double *to)
+{
+    const struct ggml_tensor *w = t->src[0], *x = t->src[1];
+    const int32_t *p = t->op_params; /* strides, paddings, dilations; channels in, images, channels out */
+    FOR_ALL(t) {
+        double sum = 0;
+        for (int64_t c = 0; c < p[9]; c++)
+            for (int64_t k = 0; k < w->ne[0] * w->ne[1] * w->ne[2]; k++) {
+                int64_t kx = k % w->ne[0], ky = k / w->ne[0] % w->ne[1], kz = k / w->ne[0] / w->ne[1];
+                int64_t in_x = i0 * p[0] + kx * p[6] - p[3], in_y = i1 * p[1] + ky * p[7] - p[4], in_z = i2 * p[2] + kz * p[8] - p[5];
+                if (in_x >= 0 && in_x < x->ne[0] && in_y >= 0 && in_y < x->ne[1] && in_z >= 0 && in_z < x->ne[2])
+                    sum += w_at[place(w, kx, ky, kz, i3 % p[11] * p[9] + c)] * x_at[place(x, in_x, in_y, in_z, i3 / p[11] * p[9] + c)];
+            }
+        to[place(t, i0, i1, i2, i3)] = sum;
+    }
+}
+
 static void numbers_of(struct scene *scene, const struct ggml_tensor *t, double *to)
 {
     const struct ggml_tensor *a = t->src[0], *b = t->src[1];
@@ -349,6 +392,9 @@ static void numbers_of(struct scene *scene, const struct ggml_tensor *t, double 
                                                       i3 * a->ne[3] / t->ne[3])];
         break;
     case GGML_OP_CONV_2D: convolve(t, a_at, b_at, to); break;
+    case GGML_OP_CONV_3D: convolve_frames(t, a_at, b_at, to); break;
+    case GGML_OP_IM2COL:
+    case GGML_OP_IM2COL_3D: patches(t, b_at, to); break;
     case GGML_OP_MUL_MAT:
         FOR_ALL(t) {
             double sum = 0;

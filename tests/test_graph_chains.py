@@ -154,6 +154,35 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
     "hole": (OVERWRITTEN, ("CONV_2D + ADD + ADD",)),
 }
 
+# Products of one input: how many are computed together, and whether they normalize it; why a norm is none of theirs.
+READ_BY_OTHERS = "its result is read by others, or wanted"
+NOT_TOGETHER = "the products that read it cannot be computed together"
+NOT_STAYING = "what it reads does not stay"
+SHARED: dict[str, tuple[list[tuple[int, bool]], str]] = {
+    "norm_linear": ([(1, True)], ""),
+    "rms_norm_linear": ([(1, True)], ""),
+    "norm_gated": ([(1, True)], ""),
+    "three_products": ([(3, True)], ""),
+    "five_products": ([(4, False)], NOT_TOGETHER),
+    "read_between": ([(2, True)], ""),
+    "read_between_on_first": ([], NOT_TOGETHER),
+    "read_by_the_second": ([], NOT_TOGETHER),
+    "read_between_on_input": ([(2, False)], NOT_STAYING),
+    "norm_linear_on_input": ([], NOT_STAYING),
+    "normalized_overwritten": ([], NOT_STAYING),
+    "weight_of_norm_overwritten": ([], NOT_STAYING),
+    "weights_overwritten_between": ([(2, True)], ""),
+    "norm_read_by_others": ([(2, False)], READ_BY_OTHERS),
+    "normalized_wanted": ([], READ_BY_OTHERS),
+    "norm_reshaped": ([], ""),
+    "norm_in_place": ([(1, True)], ""),
+    "read_where_normalized": ([], IN_PLACE_OF_OTHERS),
+    "norm_few_rows": ([], ""),
+    "norm_as_weights": ([], READ_BY_OTHERS),
+    "shared_and_wanted": ([(3, False)], ""),
+    "two_groups": ([(2, False)], ""),
+}
+
 # Of several chains, copies, attentions and doublings.
 SEVERAL: dict[str, tuple[str, ...]] = {
     "one_addition_of_two": ("MUL_MAT + ADD + ADD + SILU", "MUL_MAT + ADD"),
@@ -187,6 +216,10 @@ DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overw
 COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
 CHAIN = re.compile(r"^sdgen: chain of (.*?) \((.*)\); no more: (.*)$", re.MULTILINE)
+
+
+ONE_INPUT = re.compile(r"^sdgen: one input of (\d+) products \(.*\)(, normalized)?$", re.MULTILINE)
+NO_PART = re.compile(r"^sdgen: norm \(.*\) is no part of the products after it: (.*)$", re.MULTILINE)
 
 
 def chains_of(graphs: Graphs, case: str, form: dict[str, str]) -> list[tuple[str, str]]:
@@ -226,6 +259,17 @@ def test_memory_used_again(graphs: Graphs, case: str, form: dict[str, str]) -> N
 
 
 @every_form
+@pytest.mark.parametrize("case", SHARED)
+def test_products_of_one_input(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, SDGEN_VERBOSE="2", **form)
+    assert done.taken[0] == done.taken[1]
+    assert done.error <= ERROR
+    groups, why = SHARED[case]
+    assert [(int(count), bool(norm)) for count, norm in ONE_INPUT.findall(done.said)] == groups * RUNS
+    assert NO_PART.findall(done.said) == ([why] if why else []) * RUNS
+
+
+@every_form
 @pytest.mark.parametrize("case", SEVERAL)
 def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
     assert tuple(nodes for nodes, _ in chains_of(graphs, case, form)) == SEVERAL[case]
@@ -247,6 +291,8 @@ def test_random_networks(graphs: Graphs, first: int, count: int, form: dict[str,
     assert all(lengths.count(more) > count for more in (1, 2, 3))
     doubled = DOUBLED.search(done.said)
     assert doubled and int(doubled[1]) > count / 4 and done.made[0] > count / 4
+    groups = [(int(products), bool(norm)) for products, norm in ONE_INPUT.findall(done.said)]
+    assert sum(norm for _, norm in groups) > count / 4 and sum(products > 1 for products, _ in groups) > count / 8
 
 
 @pytest.mark.parametrize("winograd", [2, 3, 4])
@@ -306,8 +352,7 @@ def test_profile(graphs: Graphs, form: dict[str, str]) -> None:
     assert calls == {
         "ggml NEG 24x37x1x1": RUNS,
         "nothing 15x16x3x1": RUNS,  # the copy of values, at the beginning
-        "layer norm 24x37x1x1": RUNS,
-        "linear 37x48x24": RUNS,
+        "linear 37x48x24 normalized": RUNS,
         "attention 37x15 3x16": RUNS,
         "linear 37x24x48": RUNS,
     }
@@ -342,4 +387,4 @@ def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: l
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SEVERAL]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SHARED, *SEVERAL]

@@ -60,9 +60,9 @@ class Products:
     def data(self, rng: np.random.Generator) -> Data:
         x = rng.standard_normal((*self.batch[::-1], self.m, self.k)) + self.mean
         rows = [n * (2 if self.gated else 1) for n in self.n]
+        weight, bias = rng.standard_normal((2, self.k), np.float32)
         return Data(
-            x.astype(np.float32),
-            *rng.standard_normal((2, self.k), np.float32),
+            *(x.astype(np.float32), weight, bias),
             [stored(rng.standard_normal((r, self.k), np.float32), t) for r, t in zip(rows, self.types(), strict=True)],
             [rng.standard_normal(r, np.float32) for r in rows],
         )

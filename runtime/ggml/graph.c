@@ -17,7 +17,7 @@ bool sdgen_graph_init(struct sdgen_graph *graph, const struct ggml_cgraph *of)
 {
     struct ggml_cgraph *unchanged = (struct ggml_cgraph *)(uintptr_t)of; /* not const in ggml's interface, though it only reads */
     int nodes = ggml_graph_n_nodes(unchanged);
-    *graph = (struct sdgen_graph){.nodes = nodes, .slots = 2 * nodes + 1};
+    *graph = (struct sdgen_graph){.of = of, .nodes = nodes, .slots = 2 * nodes + 1};
     graph->node = malloc(((size_t)nodes + 1) * sizeof *graph->node);
     graph->reader = malloc(((size_t)nodes + 1) * sizeof *graph->reader);
     graph->skipped = calloc((size_t)nodes + 1, sizeof *graph->skipped);

@@ -10,6 +10,7 @@
 struct ggml_cgraph;
 
 struct sdgen_graph {
+    const struct ggml_cgraph *of;
     int nodes;
     const struct ggml_tensor **node;
     int *reader;   /* the index of the one node that reads a node; -1: none, several, or its result is wanted for itself */

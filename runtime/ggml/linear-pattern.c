@@ -225,10 +225,10 @@ static int products_of(const struct sdgen_graph *graph, const struct sdgen_ggml_
 }
 
 /* Makes the norm that x is a part of the group; else why that cannot be. */
-static const char *add_norm(const struct ggml_cgraph *of, const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state,
-                            struct group *group, int norm, size_t work_size)
+static const char *add_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, struct group *group, int norm,
+                            size_t work_size)
 {
-    const int uses = ggml_node_get_use_count(of, norm);
+    const int uses = ggml_node_get_use_count(graph->of, norm);
     if ((group->x->flags & GGML_TENSOR_FLAG_OUTPUT) || uses != products_of(graph, state, group->x))
         return "its result is read by others, or wanted";
     if (uses != group->members)
@@ -244,8 +244,7 @@ static const char *add_norm(const struct ggml_cgraph *of, const struct sdgen_gra
     return NULL;
 }
 
-void sdgen_share_inputs(const struct ggml_cgraph *of, const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size,
-                        bool verbose)
+void sdgen_share_inputs(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size, bool verbose)
 {
     int said = -1; /* the norm that was spoken of last */
     for (int at = 0; at < graph->nodes; at++) {
@@ -254,7 +253,7 @@ void sdgen_share_inputs(const struct ggml_cgraph *of, const struct sdgen_graph *
         struct group group = group_of(graph, state, at, work_size);
         const int norm = sdgen_graph_index(graph, group.x);
         const bool normalized = norm >= 0 && state->node[norm].kind == SDGEN_LAYER_NORM;
-        const char *why = normalized ? add_norm(of, graph, state, &group, norm, work_size) : NULL;
+        const char *why = normalized ? add_norm(graph, state, &group, norm, work_size) : NULL;
         if (why && verbose && norm != said)
             fprintf(stderr, "sdgen: norm (%s) is no part of the products after it: %s\n", group.x->name, why);
         said = why ? norm : said;

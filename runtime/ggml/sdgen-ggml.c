@@ -284,7 +284,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);
-    sdgen_share_inputs(of, &graph, state, work_size, verbose);
+    sdgen_share_inputs(&graph, state, work_size, verbose);
     /* What more became of was seen to fit. What did not become anything else may need more than there is: ggml_graph_plan knew of what
      * it would become, or planned for another graph, or for fewer threads. */
     for (int i = 0; i < graph.nodes; i++)

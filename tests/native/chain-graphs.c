@@ -19,6 +19,7 @@ struct form {
      *   f, F: * factor, on the left       I: + the input
      *   z, Z: + a number for each row of columns or column of pixels, + half as many rows
      *   2, ^: x + x, x * x                v: a view of it
+     *   x: + x * gate
      *   i, u, y, q, E, h, o, L, p: SiLU, ReLU, GELU, its approximation and the exact one, tanh, sigmoid, leaky ReLU, clamp */
     const char *steps;
     bool apart;               /* nothing is in place */
@@ -107,6 +108,7 @@ static enum operand operand_of(char step)
     case 'J': return RESIDUAL;
     case 'w': return WEIGHT;
     case 'k':
+    case 'x':
     case 'K': return GATE;
     case 'f':
     case 'F': return FACTOR;
@@ -184,6 +186,7 @@ static struct ggml_tensor *step(struct chain *chain, char which, bool in_place)
     case 'z':
         return sum(ctx, in_place, x, chain->rows ? made(scene, 1, 1, x->ne[1], 1, 1) : made(scene, 1, x->ne[0], 1, 1, 1));
     case 'Z': return sum(ctx, in_place, x, made(scene, 1, x->ne[0], x->ne[1] / 2, 1, 1));
+    case 'x': return ggml_add(ctx, x, ggml_mul(ctx, x, with));
     case '2': return ggml_add(ctx, x, x);
     case '^': return ggml_mul(ctx, x, x);
     case 'v': return ggml_reshape_4d(ctx, x, x->ne[0], x->ne[1], x->ne[2], x->ne[3]);
@@ -276,6 +279,10 @@ static const struct {
     {"norm_apart", {.steps = "nwb", .batch = 3, .apart = true}},
     {"rms_norm", {.steps = "mw"}},
     {"rms_norm_bias", {.steps = "mwb"}},
+    {"norm_modulated", {.steps = "nxK", .batch = 3, .apart = true}},
+    {"norm_modulated_late", {.steps = "nxK", .batch = 3, .late = true}},
+    {"norm_modulated_weight", {.steps = "nwxb"}},
+    {"rms_norm_modulated", {.steps = "mwx", .batch = 2}},
     {"elements", {.steps = "ewbif"}},
     {"elements_apart", {.steps = "ewbif", .apart = true, .batch = 2}},
     {"elements_of_views", {.steps = "erif", .views = true}},
@@ -310,6 +317,10 @@ static const struct {
     {"squared", {.steps = "lb^"}},
     {"norm_bias_first", {.steps = "gbw"}},
     {"norm_function", {.steps = "nwbi"}},
+    {"norm_modulated_read_again", {.steps = "nxK", .read_twice = 1}},
+    {"norm_modulated_wanted", {.steps = "nxK", .wanted = 1}},
+    {"norm_modulated_twice", {.steps = "nxx"}},
+    {"elements_modulated", {.steps = "eixf"}},
     {"two_residuals", {.steps = "lrr"}},
     {"function_twice", {.steps = "lii"}},
     {"input_added", {.steps = "lbI"}},
@@ -338,6 +349,9 @@ static const struct {
     {"group_norm_on_weight", {.steps = "gwbi", .apart = true, .result_on = WEIGHT, .where = TO_THE_END}},
     {"norm_on_input", {.steps = "nwb", .apart = true, .result_on = IN}},
     {"norm_partly_on_input", {.steps = "nwb", .apart = true, .result_on = IN, .where = PARTLY}},
+    {"norm_modulated_on_input", {.steps = "nxK", .apart = true, .result_on = IN, .batch = 2}},
+    {"norm_modulated_on_gate", {.steps = "nxb", .apart = true, .result_on = GATE, .where = TO_THE_END}},
+    {"gate_of_norm_overwritten", {.steps = "nxb", .apart = true, .clobbered = GATE, .clobber_after = 2}},
     {"elements_on_input", {.steps = "erif", .apart = true, .result_on = IN}},
     {"elements_on_residual", {.steps = "erif", .apart = true, .result_on = RESIDUAL}},
     {"elements_on_factor", {.steps = "erif", .apart = true, .result_on = FACTOR}},
@@ -621,6 +635,19 @@ static void rms_norm_linear(struct scene *scene)
     want_apart(scene, projected(scene, ggml_rms_norm(scene->ctx, input(scene, 41, 30, 1), 1e-6f), 36));
 }
 
+/* As a transformer's that shifts and scales by what the batch is conditioned with. */
+static void modulated_products(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *n = ggml_norm(ctx, input(scene, 40, 30, 3), 1e-6f), *of[2];
+    struct ggml_tensor *scale = made(scene, 1, 40, 1, 3, 1), *shift = made(scene, 1, 40, 1, 3, 1);
+    n = ggml_add(ctx, ggml_add(ctx, n, ggml_mul(ctx, n, scale)), shift);
+    for (int i = 0; i < 2; i++)
+        expand(scene, of[i] = columns(scene, projected(scene, n, 20)));
+    for (int i = 0; i < 2; i++)
+        want(scene, ggml_neg(ctx, of[i]));
+}
+
 static void norm_gated(struct scene *scene)
 {
     struct ggml_tensor *x = input(scene, 24, 65, 2);
@@ -802,6 +829,7 @@ static const struct {
 } others[] = {
     {"norm_linear", norm_linear},
     {"rms_norm_linear", rms_norm_linear},
+    {"modulated_products", modulated_products},
     {"norm_gated", norm_gated},
     {"three_products", three_products},
     {"five_products", five_products},
@@ -904,6 +932,8 @@ static struct ggml_tensor *normalized_rows(struct scene *scene, struct ggml_tens
     struct ggml_context *ctx = scene->ctx;
     struct ggml_tensor *n = once_in(3) ? ggml_rms_norm(ctx, x, 1e-6f) : ggml_norm(ctx, x, 1e-6f);
     n = maybe_in_place(scene, n, leaf(scene, GGML_TYPE_F32, 1, x->ne[0], 1, 1, 1), true);
+    if (once_in(3))
+        n = ggml_add(ctx, n, ggml_mul(ctx, n, leaf(scene, GGML_TYPE_F32, 0.5f, x->ne[0], 1, once_in(2) ? 1 : x->ne[2], 1)));
     return once_in(4) ? n : maybe_in_place(scene, n, leaf(scene, GGML_TYPE_F32, 1, x->ne[0], 1, 1, 1), false);
 }
 

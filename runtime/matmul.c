@@ -34,17 +34,23 @@ static const char *check(const struct sdgen_matmul *op)
                                                                     op->batch[1] > 1 ? op->c_batch_stride[1] : -1});
 }
 
-static bool same_norm(const struct sdgen_matmul *a, const struct sdgen_matmul *b)
+static bool same_strides(const int64_t a[2], const int64_t b[2])
 {
-    return a->normalized == b->normalized && (!a->normalized || (a->before.weight == b->before.weight && a->before.bias == b->before.bias &&
-                                                                 a->before.eps == b->before.eps && a->before.rms == b->before.rms));
+    return a[0] == b[0] && a[1] == b[1];
+}
+
+static bool same_norm(const struct sdgen_row_norm *a, const struct sdgen_row_norm *b)
+{
+    return a->weight == b->weight && a->modulation == b->modulation && a->bias == b->bias &&
+           same_strides(a->modulation_stride, b->modulation_stride) && same_strides(a->bias_stride, b->bias_stride) && a->eps == b->eps &&
+           a->rms == b->rms;
 }
 
 static bool same_x(const struct sdgen_matmul *a, const struct sdgen_matmul *b)
 {
     return a->m == b->m && a->k == b->k && a->batch[0] == b->batch[0] && a->batch[1] == b->batch[1] && a->x == b->x &&
-           a->x_stride == b->x_stride && a->x_batch_stride[0] == b->x_batch_stride[0] && a->x_batch_stride[1] == b->x_batch_stride[1] &&
-           same_norm(a, b);
+           a->x_stride == b->x_stride && same_strides(a->x_batch_stride, b->x_batch_stride) && a->normalized == b->normalized &&
+           (!a->normalized || same_norm(&a->before, &b->before));
 }
 
 const char *sdgen_matmul_check(const struct sdgen_matmul *op)
@@ -75,11 +81,11 @@ static void pack_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *ke
 
 /* ---- rows that are normalized as they are packed ----
  *
- * Scratch: the scales and shifts of a panel's rows, then what is packed of these. Depths are packed in multiples of 4 but for the
- * last. */
+ * Scratch: the scales and shifts of a panel's rows, then what they are multiplied by, if that is made for the batch, and what is packed
+ * of them. Depths are packed in multiples of 4 but for the last. */
 
 enum { AFFINES = SDGEN_MOST_ROWS * sizeof(struct sdgen_row_affine) / sizeof(float), LEAST_DEPTH = 4 };
-_Static_assert(AFFINES + SDGEN_MOST_ROWS * LEAST_DEPTH <= SDGEN_COLUMNS_STEP * LEAST_DEPTH, "the scratch holds a panel of B");
+_Static_assert(AFFINES + (1 + SDGEN_MOST_ROWS) * LEAST_DEPTH <= SDGEN_COLUMNS_STEP * LEAST_DEPTH, "the scratch holds a panel of B");
 
 static void measure_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
                       float *scratch)
@@ -97,10 +103,11 @@ static void pack_normalized(const struct sdgen_gemm *gemm, const struct sdgen_ke
     const struct sdgen_matmul *op = gemm->operation;
     const float *x = (const float *)(const void *)sdgen_matmul_x(op, batch) + begin;
     const struct sdgen_row_affine *affine = (const struct sdgen_row_affine *)(const void *)scratch;
-    const int64_t depth = end - begin;
-    float *normalized = scratch + AFFINES;
+    const int64_t depth = end - begin, batches[2] = {batch % op->batch[0], batch / op->batch[0]};
+    const struct sdgen_row_vectors vectors = sdgen_row_vectors_of(kernels, &op->before, batches, begin, depth, scratch + AFFINES);
+    float *normalized = scratch + AFFINES + depth;
     for (int64_t i = 0; i < rows; i++)
-        sdgen_normalize(kernels, &op->before, affine[i], begin, depth, sdgen_at(x, (row + i) * op->x_stride), normalized + i * depth);
+        sdgen_normalize(kernels, affine[i], vectors, depth, sdgen_at(x, (row + i) * op->x_stride), normalized + i * depth);
     kernels->pack[SDGEN_F32][rows]((size_t)depth, (size_t)rows, normalized, (ptrdiff_t)(depth * (int64_t)sizeof(float)), dst);
 }
 
@@ -167,32 +174,43 @@ static bool dots_fit(const struct sdgen_plan *plan, const struct sdgen_matmul *o
     return true;
 }
 
-static size_t dots_work_size(const struct sdgen_matmul *op)
+static size_t normalized_size(const struct sdgen_matmul *op)
 {
-    return op->normalized ? _Alignof(float) + (size_t)(op->k * op->m * op->batch[0] * op->batch[1]) * sizeof(float) : 0;
+    return _Alignof(float) + (size_t)(op->k * op->m * op->batch[0] * op->batch[1]) * sizeof(float);
 }
 
-static struct sdgen_layer_norm norm_of(const struct sdgen_matmul *op, const struct sdgen_team *team)
+static struct sdgen_layer_norm norm_of(const struct sdgen_matmul *op, void *work)
 {
-    const uintptr_t align = _Alignof(float), base = (uintptr_t)team->work;
+    const uintptr_t align = _Alignof(float), base = (uintptr_t)work;
     const int64_t row = op->k * (int64_t)sizeof(float);
     return (struct sdgen_layer_norm){
         .n = op->k,
         .rows = {op->m, op->batch[0], op->batch[1]},
         .x = op->x,
         .x_stride = {op->x_stride, op->x_batch_stride[0], op->x_batch_stride[1]},
-        .y = (float *)(void *)((char *)team->work + (align - base % align) % align),
+        .y = (float *)(void *)((char *)work + (align - base % align) % align),
         .y_stride = {row, op->m * row, op->batch[0] * op->m * row},
         .norm = op->before,
     };
+}
+
+static size_t dots_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth)
+{
+    if (!op->normalized)
+        return 0;
+    const struct sdgen_layer_norm norm = norm_of(op, NULL);
+    return normalized_size(op) + sdgen_layer_norm_work_size(plan, &norm, nth);
 }
 
 static void dots(const struct sdgen_plan *plan, const struct sdgen_matmul *op, const struct sdgen_team *team)
 {
     struct sdgen_layer_norm norm = {.y = NULL};
     if (op->normalized) {
-        norm = norm_of(op, team);
-        sdgen_layer_norm(plan, &norm, team);
+        struct sdgen_team rest = *team;
+        rest.work = (char *)team->work + normalized_size(op);
+        rest.work_size = team->work_size - normalized_size(op);
+        norm = norm_of(op, team->work);
+        sdgen_layer_norm(plan, &norm, &rest);
         sdgen_wait(team);
     }
     for (; op; op = op->more) {
@@ -212,7 +230,7 @@ static void dots(const struct sdgen_plan *plan, const struct sdgen_matmul *op, c
 size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth)
 {
     if (dots_fit(plan, op))
-        return dots_work_size(op);
+        return dots_work_size(plan, op, nth);
     struct sdgen_gemm gemm[SDGEN_MATMUL_SHARED];
     set_gemms(plan, op, gemm);
     size_t most = sdgen_gemm_work_size(plan, gemm, nth);

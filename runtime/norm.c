@@ -153,8 +153,9 @@ void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_no
 
 const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm)
 {
-    if (sdgen_unaligned(norm->weight, NULL, 0) || sdgen_unaligned(norm->bias, NULL, 0))
-        return "weight or bias of a norm is not aligned to its elements";
+    if (sdgen_unaligned(norm->weight, NULL, 0) || sdgen_unaligned(norm->modulation, norm->modulation_stride, 2) ||
+        sdgen_unaligned(norm->bias, norm->bias_stride, 2))
+        return "an array of a norm, or a stride, is not aligned to its elements";
     return NULL;
 }
 
@@ -168,31 +169,44 @@ struct sdgen_row_affine sdgen_row_affine_of(const struct sdgen_kernels *kernels,
     return (struct sdgen_row_affine){.scale = run.scale, .shift = run.shift};
 }
 
-void sdgen_normalize(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, struct sdgen_row_affine affine, int64_t begin,
-                     int64_t n, const float *x, float *y)
+static const float *of_batch(const float *array, const int64_t stride[2], const int64_t batch[2])
+{
+    return sdgen_at(array, batch[0] * stride[0] + batch[1] * stride[1]);
+}
+
+struct sdgen_row_vectors sdgen_row_vectors_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, const int64_t batch[2],
+                                              int64_t begin, int64_t n, float *scratch)
+{
+    struct sdgen_row_vectors vectors = {
+        .weight = norm->weight ? norm->weight + begin : NULL,
+        .bias = norm->bias ? of_batch(norm->bias, norm->bias_stride, batch) + begin : NULL,
+    };
+    if (norm->modulation) {
+        kernels->map[SDGEN_FUNCTION_NONE](&(struct sdgen_map_run){
+            .x = of_batch(norm->modulation, norm->modulation_stride, batch) + begin,
+            .y = scratch,
+            .n = n,
+            .weight = vectors.weight,
+            .scale = 1,
+            .shift = 1,
+        });
+        vectors.weight = scratch;
+    }
+    return vectors;
+}
+
+void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_row_affine affine, struct sdgen_row_vectors vectors, int64_t n,
+                     const float *x, float *y)
 {
     kernels->map[SDGEN_FUNCTION_NONE](&(struct sdgen_map_run){
         .x = x,
         .y = y,
         .n = n,
-        .weight = norm->weight ? norm->weight + begin : NULL,
-        .addend = norm->bias ? norm->bias + begin : NULL,
+        .weight = vectors.weight,
+        .addend = vectors.bias,
         .scale = affine.scale,
         .shift = affine.shift,
     });
-}
-
-static void normalize_row(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int64_t row)
-{
-    int64_t x_place = 0, y_place = 0;
-    for (int d = 0; d < 3; d++) {
-        x_place += row % op->rows[d] * op->x_stride[d];
-        y_place += row % op->rows[d] * op->y_stride[d];
-        row /= op->rows[d];
-    }
-    const float *x = sdgen_at(op->x, x_place);
-    sdgen_normalize(plan->kernels, &op->norm, sdgen_row_affine_of(plan->kernels, &op->norm, op->n, x), 0, op->n, x,
-                    (float *)(void *)((char *)op->y + y_place));
 }
 
 const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
@@ -210,17 +224,35 @@ const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
 
 size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth)
 {
-    (void)plan, (void)op, (void)nth;
-    return 0;
+    (void)plan;
+    return op->norm.modulation ? _Alignof(float) + (size_t)nth * (size_t)op->n * sizeof(float) : 0;
+}
+
+/* Rows [begin, end), which may lie in several batches. */
+static void normalize_rows(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int64_t begin, int64_t end, float *scratch)
+{
+    while (begin < end) {
+        const int64_t image = begin / op->rows[0], batch[2] = {image % op->rows[1], image / op->rows[1]};
+        const int64_t run_end = sdgen_min(end, (image + 1) * op->rows[0]);
+        const struct sdgen_row_vectors vectors = sdgen_row_vectors_of(plan->kernels, &op->norm, batch, 0, op->n, scratch);
+        const float *x = sdgen_at(op->x, batch[0] * op->x_stride[1] + batch[1] * op->x_stride[2]);
+        char *y = (char *)op->y + batch[0] * op->y_stride[1] + batch[1] * op->y_stride[2];
+        for (int64_t row = begin % op->rows[0]; begin < run_end; begin++, row++) {
+            const float *from = sdgen_at(x, row * op->x_stride[0]);
+            sdgen_normalize(plan->kernels, sdgen_row_affine_of(plan->kernels, &op->norm, op->n, from), vectors, op->n, from,
+                            (float *)(void *)(y + row * op->y_stride[0]));
+        }
+    }
 }
 
 void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team)
 {
+    const uintptr_t align = _Alignof(float), base = (uintptr_t)team->work;
+    float *scratch = (float *)(void *)((char *)team->work + (align - base % align) % align) + team->ith * op->n;
     /* Items: several rows. */
     int64_t rows = op->rows[0] * op->rows[1] * op->rows[2], together = sdgen_max(1, SDGEN_MAP_BLOCK / op->n), first, end;
     int64_t items = sdgen_ceil_div(rows, together);
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
-        for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
-            normalize_row(plan, op, row);
+        normalize_rows(plan, op, first * together, sdgen_min(end * together, rows), scratch);
     sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -24,8 +24,16 @@ struct sdgen_row_affine {
 };
 struct sdgen_row_affine sdgen_row_affine_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x);
 
-/* Normalizes elements [begin, begin + n) of a row, from x to y, which both begin with the first of these. */
-void sdgen_normalize(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, struct sdgen_row_affine affine, int64_t begin,
-                     int64_t n, const float *x, float *y);
+/* What elements [begin, begin + n) of a batch's rows are multiplied by and added to, or NULL: in the norm's arrays, or in the scratch of n
+ * numbers. */
+struct sdgen_row_vectors {
+    const float *weight, *bias;
+};
+struct sdgen_row_vectors sdgen_row_vectors_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, const int64_t batch[2],
+                                              int64_t begin, int64_t n, float *scratch);
+
+/* Normalizes so many elements of a row, from x to y, which begin with the first of these as the vectors do. */
+void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_row_affine affine, struct sdgen_row_vectors vectors, int64_t n,
+                     const float *x, float *y);
 
 #endif

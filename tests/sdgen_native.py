@@ -172,7 +172,15 @@ class After(Structure):
 
 
 class RowNorm(Structure):
-    _fields_ = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float), ("rms", c_bool)]
+    _fields_ = [
+        ("weight", c_void_p),
+        ("modulation", c_void_p),
+        ("bias", c_void_p),
+        ("modulation_stride", c_int64 * 2),
+        ("bias_stride", c_int64 * 2),
+        ("eps", c_float),
+        ("rms", c_bool),
+    ]
 
 
 class Matmul(Structure):

@@ -69,6 +69,10 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "norm_apart": ("NORM + MUL + ADD",),
     "rms_norm": ("RMS_NORM + MUL",),
     "rms_norm_bias": ("RMS_NORM + MUL + ADD",),
+    "norm_modulated": ("MUL_MAT + ADD", "NORM + MUL + ADD + ADD"),
+    "norm_modulated_late": ("NORM + MUL + ADD + ADD", "MUL_MAT + ADD"),
+    "norm_modulated_weight": ("MUL_MAT + ADD", "NORM + MUL + MUL + ADD + ADD"),
+    "rms_norm_modulated": ("MUL_MAT + ADD", "RMS_NORM + MUL + MUL + ADD"),
     "elements": ("MUL + ADD + SILU + MUL",),
     "elements_apart": ("MUL + ADD + SILU + MUL",),
     "elements_of_views": ("ADD + SILU + MUL",),
@@ -106,6 +110,10 @@ NEXT_TO_PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "squared": (READ_OR_WANTED, ("MUL_MAT + ADD",)),
     "norm_bias_first": (NO_PATTERN, ("GROUP_NORM + ADD", "MUL")),
     "norm_function": (NO_PATTERN, ("NORM + MUL + ADD",)),
+    "norm_modulated_read_again": (READ_OR_WANTED, ("MUL_MAT + ADD", "NORM")),
+    "norm_modulated_wanted": (READ_OR_WANTED, ("MUL_MAT + ADD", "NORM")),
+    "norm_modulated_twice": (READ_OR_WANTED, ("MUL_MAT + ADD", "NORM + MUL + ADD")),
+    "elements_modulated": (READ_OR_WANTED, ("MUL_MAT + ADD", "SILU", "MUL + ADD + MUL")),
     "two_residuals": (NO_PATTERN, ("MUL_MAT + ADD",)),
     "function_twice": (NO_PATTERN, ("MUL_MAT + SILU",)),
     "input_added": (NO_PATTERN, ("MUL_MAT + ADD + ADD",)),
@@ -137,6 +145,9 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
     "group_norm_on_weight": (ON_WHAT_IS_READ, ("GROUP_NORM + MUL + ADD", "SILU")),
     "norm_on_input": (NO_PATTERN, ("NORM + MUL + ADD",)),
     "norm_partly_on_input": (ON_WHAT_IS_READ, ("NORM + MUL",)),
+    "norm_modulated_on_input": (NO_PATTERN, ("MUL_MAT + ADD", "NORM + MUL + ADD + ADD")),
+    "norm_modulated_on_gate": (ON_WHAT_IS_READ, ("MUL_MAT + ADD", "NORM + MUL + ADD")),
+    "gate_of_norm_overwritten": (OVERWRITTEN, ("MUL_MAT + ADD", "NORM + MUL + ADD")),
     "elements_on_input": (NO_PATTERN, ("ADD + SILU + MUL",)),
     "elements_on_residual": (NO_PATTERN, ("ADD + SILU + MUL",)),
     "elements_on_factor": (NO_PATTERN, ("ADD + SILU + MUL",)),
@@ -153,6 +164,36 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
     "norm_weight_overwritten": (OVERWRITTEN, ("GROUP_NORM + MUL", "ADD + SILU")),
     "elements_overwritten": (OVERWRITTEN, ("ADD", "SCALE", "SILU + MUL")),
     "hole": (OVERWRITTEN, ("CONV_2D + ADD + ADD",)),
+}
+
+# Products of one input: how many are computed together, and whether they normalize it; why a norm is none of theirs.
+READ_BY_OTHERS = "its result is read by others, or wanted"
+NOT_TOGETHER = "the products that read it cannot be computed together"
+NOT_STAYING = "what it reads does not stay"
+SHARED: dict[str, tuple[list[tuple[int, bool]], str]] = {
+    "norm_linear": ([(1, True)], ""),
+    "rms_norm_linear": ([(1, True)], ""),
+    "modulated_products": ([(2, True)], ""),
+    "norm_gated": ([(1, True)], ""),
+    "three_products": ([(3, True)], ""),
+    "five_products": ([(4, False)], NOT_TOGETHER),
+    "read_between": ([(2, True)], ""),
+    "read_between_on_first": ([], NOT_TOGETHER),
+    "read_by_the_second": ([], NOT_TOGETHER),
+    "read_between_on_input": ([(2, False)], NOT_STAYING),
+    "norm_linear_on_input": ([], NOT_STAYING),
+    "normalized_overwritten": ([], NOT_STAYING),
+    "weight_of_norm_overwritten": ([], NOT_STAYING),
+    "weights_overwritten_between": ([(2, True)], ""),
+    "norm_read_by_others": ([(2, False)], READ_BY_OTHERS),
+    "normalized_wanted": ([], READ_BY_OTHERS),
+    "norm_reshaped": ([], ""),
+    "norm_in_place": ([(1, True)], ""),
+    "read_where_normalized": ([], IN_PLACE_OF_OTHERS),
+    "norm_few_rows": ([], ""),
+    "norm_as_weights": ([], READ_BY_OTHERS),
+    "shared_and_wanted": ([(3, False)], ""),
+    "two_groups": ([(2, False)], ""),
 }
 
 # Of several chains, copies, attentions and doublings.
@@ -218,6 +259,10 @@ CHAIN = re.compile(
 )
 
 
+ONE_INPUT = re.compile(r'^sdgen: one input of (\d+) products?, \w+ [\dx]+ ".*"(, normalized)?$', re.MULTILINE)
+NO_PART = re.compile(r'^sdgen: \w+ [\dx]+ ".*" is no part of the products after it: (.*)$', re.MULTILINE)
+
+
 def chains_of(graphs: Graphs, case: str, form: dict[str, str]) -> list[tuple[str, str]]:
     """What became of a case's operations: their nodes, and why no more."""
     done = graphs.run(case, SDGEN_VERBOSE="2", **form)
@@ -255,6 +300,17 @@ def test_memory_used_again(graphs: Graphs, case: str, form: dict[str, str]) -> N
 
 
 @every_form
+@pytest.mark.parametrize("case", SHARED)
+def test_products_of_one_input(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, SDGEN_VERBOSE="2", **form)
+    assert done.taken[0] == done.taken[1]
+    assert done.error <= ERROR
+    groups, why = SHARED[case]
+    assert [(int(count), bool(norm)) for count, norm in ONE_INPUT.findall(done.said)] == groups * RUNS
+    assert NO_PART.findall(done.said) == ([why] if why else []) * RUNS
+
+
+@every_form
 @pytest.mark.parametrize("case", SEVERAL)
 def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
     assert tuple(nodes for nodes, _ in chains_of(graphs, case, form)) == SEVERAL[case]
@@ -285,6 +341,8 @@ def test_random_networks(graphs: Graphs, first: int, count: int, form: dict[str,
     assert all(lengths.count(more) > count for more in (1, 2, 3))
     doubled = DOUBLED.search(done.said)
     assert doubled and int(doubled[1]) > count / 4 and done.made[0] > count / 4
+    groups = [(int(products), bool(norm)) for products, norm in ONE_INPUT.findall(done.said)]
+    assert sum(norm for _, norm in groups) > count / 4 and sum(products > 1 for products, _ in groups) > count / 8
 
 
 @pytest.mark.parametrize("winograd", [2, 3, 4])
@@ -342,4 +400,4 @@ def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: l
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SEVERAL, *TOKENS]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SHARED, *SEVERAL, *TOKENS]

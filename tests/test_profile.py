@@ -30,8 +30,7 @@ CASE = "around_attention"
 OPERATIONS: dict[str, set[Phase]] = {
     "ggml NEG 24x37x1x1": {Phase.OTHER},
     "nothing 15x16x3x1": {WAIT},  # the copy of values, at the beginning
-    "layer norm 24x37x1x1": {ELEMENTS, WAIT},
-    "linear 37x48x24": {PACK, PRODUCT, WAIT},
+    "linear 37x48x24 normalized": {PACK, PRODUCT, WAIT},
     "attention 37x15 3x16": {PACK, PRODUCT, EPILOGUE, WAIT},
     "linear 37x24x48": {PACK, PRODUCT, WAIT},  # what comes after it is added while it is summed
 }

@@ -25,10 +25,11 @@ ROUNDINGS = 4
 
 @dataclass(frozen=True)
 class Data:
-    """x, weight and bias of the norm, and of each product w as elements of its type and bias."""
+    """x, weight, modulation and bias of the norm, and of each product w as elements of its type and bias."""
 
     x: Array
     weight: Array
+    modulation: Array
     bias: Array
     w: list[NDArray[Any]]
     column_bias: list[Array]
@@ -46,6 +47,7 @@ class Products:
     rms: bool = False
     weight: bool = True
     bias: bool = True
+    modulation: bool = False  # another for each batch, as bias then is
     eps: float = 1e-5
     mean: float = 0.5
     gap: int = 0
@@ -60,9 +62,10 @@ class Products:
     def data(self, rng: np.random.Generator) -> Data:
         x = rng.standard_normal((*self.batch[::-1], self.m, self.k)) + self.mean
         rows = [n * (2 if self.gated else 1) for n in self.n]
+        batches = (*self.batch[::-1], 1, self.k) if self.modulation else (1, 1, 1, self.k)
+        modulation, bias = rng.standard_normal((2, *batches), np.float32)
         return Data(
-            x.astype(np.float32),
-            *rng.standard_normal((2, self.k), np.float32),
+            *(x.astype(np.float32), rng.standard_normal(self.k, np.float32), modulation, bias),
             [stored(rng.standard_normal((r, self.k), np.float32), t) for r, t in zip(rows, self.types(), strict=True)],
             [rng.standard_normal(r, np.float32) for r in rows],
         )
@@ -75,7 +78,9 @@ class Products:
     def norm(self, data: Data, arrays: Guards) -> native.RowNorm:
         return native.RowNorm(
             arrays.copy("weight", data.weight).ctypes.data if self.weight else None,
+            arrays.copy("modulation", data.modulation).ctypes.data if self.modulation else None,
             arrays.copy("norm's bias", data.bias).ctypes.data if self.bias else None,
+            *([data.bias.strides[1::-1]] * 2 if self.modulation else ((0, 0), (0, 0))),
             *(self.eps, self.rms),
         )
 
@@ -142,9 +147,12 @@ class Products:
             y, magnitude = (x - mean) * scale, (np.abs(x) + np.abs(mean)) * scale
             if self.weight:
                 y, magnitude = y * data.weight, magnitude * np.abs(data.weight)
+            if self.modulation:
+                factor = 1 + data.modulation.astype(np.float64)
+                y, magnitude = y * factor, magnitude * np.abs(factor)
             if self.bias:
                 y, magnitude = y + data.bias, magnitude + np.abs(data.bias)
-            off = chain_bound(ROUNDINGS) * magnitude
+            off = chain_bound(ROUNDINGS + 2 * self.modulation) * magnitude
         kc = (run.blocking or default_blocking()).kc
         chain = chain_bound(min(self.k, kc + 3) + -(-self.k // kc) + 3)
         for i, c in enumerate(results):
@@ -190,6 +198,7 @@ def test_normalized(tile: Tile, flush: Flush, rng: np.random.Generator) -> None:
             rms=index % 2 == 1,
             weight=index % 3 != 1,
             bias=index % 5 != 2,
+            modulation=index % 4 == 3,
             gap=index % 4,
             first_type=index,
         )
@@ -210,6 +219,7 @@ def test_several(tile: Tile, rng: np.random.Generator) -> None:
         case = Products(
             *((3, 29, 70, 16)[index % 4], n, (40, 77, 300)[index % 3], ((1, 1), (3, 2))[index % 2], normalized),
             first_type=index,
+            modulation=normalized and index % 3 == 0,
             gap=index % 3,
             function=(Function.NONE, Function.SILU)[index % 2],
             column_bias=index % 5 != 0,
@@ -237,7 +247,7 @@ def test_threads_do_not_change_the_result(tile: Tile, rng: np.random.Generator) 
     cases = [
         Products(100, (130,), 50),
         Products(33, (20, 70, 20), 129, (2, 2)),
-        Products(7, (100, 30), 64, rms=True),
+        Products(7, (100, 30), 64, (2, 1), rms=True, modulation=True),
         Products(100, (70,), 50, gated=True),
         Products(300, (17, 40, 16, 1), 40, normalized=False),
     ]
@@ -253,7 +263,8 @@ def test_threads_do_not_change_the_result(tile: Tile, rng: np.random.Generator) 
 @every_tile
 @pytest.mark.parametrize("blocks", [(1, 1, 1, 1), (5, 1, 1, 1), (7, 6, 16, 1000), (1000, 1000, 1000, 10**9)])
 def test_any_blocks(tile: Tile, blocks: tuple[int, int, int, int], rng: np.random.Generator) -> None:
-    for case in (Products(17, (35, 4), 40), Products(40, (17, 50), 129, rms=True), Products(18, (3,), 1)):
+    modulated = Products(18, (3,), 25, (2, 2), modulation=True)
+    for case in (Products(17, (35, 4), 40), Products(40, (17, 50), 129, rms=True), Products(18, (3,), 1), modulated):
         for threads in (1, 3):
             case.verify(rng, Run(tile, threads=threads, blocking=Blocking(*blocks)))
 
@@ -278,7 +289,7 @@ def valid() -> list[native.Matmul]:
         op = native.Matmul(
             *(4, 8, 16, (2, 1), 4096, Type.F32, 64, (0, 0), (2, 1), 4096, 64, (256, 0), place, 32, (128, 0), 1.0, None)
         )
-        op.normalized, op.before = True, native.RowNorm(4096, 4096, 1e-5, False)
+        op.normalized, op.before = True, native.RowNorm(4096, 4096, 4096, (64, 0), (64, 0), 1e-5, False)
         ops.append(op)
     return ops
 
@@ -304,7 +315,10 @@ WRONG: dict[str, Callable[[native.Matmul], None]] = {
     "another eps": lambda op: setattr(op.before, "eps", 1e-6),
     "another form": lambda op: setattr(op.before, "rms", True),
     "another weight": lambda op: setattr(op.before, "weight", None),
+    "another modulation": lambda op: setattr(op.before, "modulation", 8192),
     "another bias": lambda op: setattr(op.before, "bias", 8192),
+    "another stride of modulation": lambda op: setattr(op.before, "modulation_stride", (128, 0)),
+    "another stride of biases": lambda op: setattr(op.before, "bias_stride", (64, 64)),
 }
 
 
@@ -327,7 +341,7 @@ def test_check_refuses_more() -> None:
     assert message and b"too many" in message
 
 
-@pytest.mark.parametrize("member", ["weight", "bias"])
+@pytest.mark.parametrize("member", ["weight", "modulation", "bias"])
 def test_check_refuses_what_is_not_aligned(member: str) -> None:
     ops = valid()[:1]
     setattr(ops[0].before, member, 4098)

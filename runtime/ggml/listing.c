@@ -47,6 +47,26 @@ void sdgen_list_chain(const struct sdgen_graph *graph, const int node[], int nod
     fprintf(stderr, "%s: %s\n", nodes > 1 ? "; no more" : " alone", why);
 }
 
+static void print_node(const struct sdgen_graph *graph, int node)
+{
+    print_nodes(graph, &node, 1);
+    print_tensor(graph->node[node], weights_of(graph, &node, 1));
+}
+
+void sdgen_list_shared_input(const struct sdgen_graph *graph, int node, int products, bool normalized)
+{
+    fprintf(stderr, "sdgen: one input of %d product%s,", products, products > 1 ? "s" : "");
+    print_node(graph, node);
+    fprintf(stderr, "%s\n", normalized ? ", normalized" : "");
+}
+
+void sdgen_list_norm(const struct sdgen_graph *graph, int node, const char *why)
+{
+    fprintf(stderr, "sdgen:");
+    print_node(graph, node);
+    fprintf(stderr, " is no part of the products after it: %s\n", why);
+}
+
 static void print_attention(const struct sdgen_attention *op)
 {
     fprintf(stderr, "; %lld queries, %lld keys, %lld heads of %lld", LL(op->queries), LL(op->keys), LL(op->heads), LL(op->depth));

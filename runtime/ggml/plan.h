@@ -91,6 +91,10 @@ bool sdgen_match_im2col(const struct sdgen_graph *graph, int index, struct sdgen
 /* The node that has the weights and the image of a convolution as its operands: the one that it began as, or its IM2COL. */
 const struct ggml_tensor *sdgen_convolved(const struct ggml_tensor *node);
 
+/* Makes products of the same input one operation, and a norm of rows before them a part of it, as far as that can be with no more than so
+ * much working memory. `verbose` says on stderr what was taken, and of the norms that were not, why. */
+void sdgen_share_inputs(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size, bool verbose);
+
 /* Bytes of working memory of a node for up to so many threads. */
 size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_node_plan *plan, int threads);
 

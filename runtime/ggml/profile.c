@@ -72,11 +72,16 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
     switch (plan->kind) {
     case SDGEN_MATMUL: {
         const struct sdgen_matmul *op = &plan->matmul;
-        int64_t batches = op->batch[0] * op->batch[1];
-        int length = snprintf(entry.name, NAME, "linear %lldx%lldx%lld%s", LL(op->m), LL(op->n), LL(op->k), op->gated ? " gated" : "");
+        int64_t batches = op->batch[0] * op->batch[1], columns = 0;
+        int length = snprintf(entry.name, NAME, "linear %lldx", LL(op->m));
+        for (const struct sdgen_matmul *each = op; each; each = each->more) {
+            length += snprintf(entry.name + length, NAME - (size_t)length, "%s%lld", each == op ? "" : "+", LL(each->n));
+            columns += each->n * (each->gated ? 2 : 1);
+        }
+        length += snprintf(entry.name + length, NAME - (size_t)length, "x%lld%s%s", LL(op->k), op->gated ? " gated" : "", op->normalized ? " normalized" : "");
         if (batches > 1)
             snprintf(entry.name + length, NAME - (size_t)length, " x%lld", LL(batches));
-        entry.flops = (op->gated ? 4.0 : 2.0) * (double)op->m * (double)op->n * (double)op->k * (double)batches;
+        entry.flops = 2.0 * (double)op->m * (double)columns * (double)op->k * (double)batches;
         break;
     }
     case SDGEN_CONV2D: {

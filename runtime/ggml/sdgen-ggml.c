@@ -359,6 +359,8 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             sdgen_read_tokens(&graph, state, i, work_size, verbose);
+    sdgen_reuse_plan(&graph, state);
+    sdgen_share_inputs(&graph, state, work_size, verbose);
     /* What more became of was seen to fit. What did not become anything else may need more than there is: ggml_graph_plan knew of what
      * it would become, or planned for another graph, or for fewer threads. */
     for (int i = 0; i < graph.nodes; i++)
@@ -368,7 +370,6 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
         state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;
     }
-    sdgen_reuse_plan(&graph, state);
     state->tensor = graph.node;
     graph.node = NULL;
     sdgen_graph_free(&graph);

@@ -289,12 +289,15 @@ struct sdgen_after {
 
 /* How rows of n elements are normalized:
  *
- *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
- *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] + bias[i]      where rms
+ *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] * (1 + modulation[i]) + bias[i]
+ *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] * (1 + modulation[i]) + bias[i]      where rms
  *
- * without what is NULL, with sums as in group normalization. */
+ * without what is NULL, with sums as in group normalization. Modulation and bias may be others for each batch, as where an image's
+ * condition shifts and scales ("Scalable Diffusion Models with Transformers", Peebles and Xie 2022). */
 struct sdgen_row_norm {
-    const float *weight, *bias; /* [n], or NULL */
+    const float *weight;                            /* [n], or NULL */
+    const float *modulation, *bias;                 /* [b1][b0][n], or NULL */
+    int64_t modulation_stride[2], bias_stride[2];   /* from batch to batch; 0: all have the same */
     float eps;
     bool rms;
 };
@@ -443,7 +446,7 @@ struct sdgen_group_norm {
 /* Normalization of each row of n elements, side by side, over up to three more dimensions. y may be the array of x, with the same
  * strides. */
 struct sdgen_layer_norm {
-    int64_t n, rows[3];
+    int64_t n, rows[3]; /* the last two count batches */
     const float *x;
     int64_t x_stride[3];
     float *y;

@@ -116,7 +116,7 @@ class Conv3d:
         x = data[1].astype(np.float64)
         padded = np.pad(x, ((0, 0), (0, 0), *((pad, pad) for pad in self.pad[::-1])))
         window = [self.dilation[i] * (self.kernel[i] - 1) + 1 for i in (2, 1, 0)]
-        windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3, 4))  # type: ignore[call-overload]
+        windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3, 4))
         (sx, sy, sz), (dx, dy, dz) = self.stride, self.dilation
         taps = windows[:, :, ::sz, ::sy, ::sx, ::dz, ::dy, ::dx].transpose(0, 1, 5, 6, 7, 2, 3, 4)
         patches = np.ascontiguousarray(taps).reshape(self.batch, w.shape[1], -1)

@@ -44,6 +44,8 @@ static const char *hazard(const struct sdgen_graph *graph, const struct sdgen_gg
 void sdgen_read_tokens(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int at, size_t work_size, bool verbose)
 {
     const int head = state->node[at].head;
+    if (graph->node[head]->op != GGML_OP_CONV_2D)
+        return;
     const struct ggml_tensor *reader = graph->node[head], *image = reader->src[1];
     bool alone = sdgen_graph_reader(graph, image) == reader;
     for (; image->op == GGML_OP_RESHAPE; alone = alone && sdgen_graph_reader(graph, image) == reader) {

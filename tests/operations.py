@@ -287,7 +287,7 @@ class Conv2d:
                 *(*self.stride, *self.pad, *self.dilation, w.ctypes.data, self.w_type),
                 *(x.ctypes.data, row, channel, image, c.ctypes.data, out_image),
                 *(self.scale, None if bias is None else bias.ctypes.data, self.upsample == 2, after(arrays)),
-                token if self.tokens else 0,
+                x_pixel_stride=token if self.tokens else 0,
             )
             execute("sdgen_conv2d", op, arrays, run, what)
             result: Array = c.copy()

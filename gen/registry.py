@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def sources() -> list[Path]:
 
 def _plain(spec: KernelSpec) -> KernelSpec:
     """The kernel with its family's own options."""
-    return KernelSpec(spec.operation, spec.types, spec.tile, spec.level)
+    return replace(spec, options=())
 
 
 def _with_options(family: Family, spec: KernelSpec, options: dict[str, int]) -> KernelSpec:

@@ -16,6 +16,13 @@ static int64_t repeat_of(const struct sdgen_conv2d *op)
     return op->x_doubled ? 2 : 1;
 }
 
+/* Whether each pixel of the output is made of the one pixel of x that is in its place. */
+static bool pointwise(const struct sdgen_conv2d *op)
+{
+    return op->kernel_width == 1 && op->kernel_height == 1 && op->pad_x == 0 && op->pad_y == 0 && op->stride_x == 1 &&
+           op->stride_y == 1 && !op->x_doubled;
+}
+
 const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
 {
     int64_t width = op->width * repeat_of(op), height = op->height * repeat_of(op);
@@ -51,8 +58,11 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
     if ((uintptr_t)op->w % (uintptr_t)sdgen_type_size(op->w_type))
         return "w is not aligned to its elements";
     if ((uintptr_t)op->x % sizeof(float) || op->x_row_stride % (int64_t)sizeof(float) ||
-        op->x_channel_stride % (int64_t)sizeof(float) || op->x_batch_stride % (int64_t)sizeof(float))
+        op->x_channel_stride % (int64_t)sizeof(float) || op->x_batch_stride % (int64_t)sizeof(float) ||
+        op->x_pixel_stride % (int64_t)sizeof(float))
         return "x or one of its strides is not aligned to its elements";
+    if (op->x_pixel_stride && (!pointwise(op) || op->frames.out))
+        return "pixels of x lie apart, and the kernel reads several of them";
     if ((uintptr_t)op->c % sizeof(float) || op->c_batch_stride % (int64_t)sizeof(float))
         return "c or its stride is not aligned to its elements";
     if (op->batch > 1 && op->c_batch_stride < op->channels_out * sdgen_conv2d_c_channel(op))
@@ -65,9 +75,9 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
 }
 
 static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
-                   int64_t begin, int64_t end, float *dst)
+                   int64_t begin, int64_t end, float *dst, float *scratch)
 {
-    (void)batch;
+    (void)batch, (void)scratch;
     const struct sdgen_conv2d *op = gemm->operation;
     int64_t stride = gemm->depth * sdgen_type_size(op->w_type);
     kernels->pack[op->w_type][rows]((size_t)(end - begin), (size_t)rows,
@@ -183,6 +193,14 @@ static void pack_patches(const struct sdgen_gemm *gemm, const struct sdgen_kerne
     }
 }
 
+static void pack_tokens(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                        int64_t columns, int64_t begin, int64_t end, float *dst)
+{
+    const struct sdgen_conv2d *op = gemm->operation;
+    const char *x = (const char *)op->x + batch * op->x_batch_stride + column * op->x_pixel_stride + begin * (int64_t)sizeof(float);
+    sdgen_gemm_pack_columns(gemm, kernels, SDGEN_F32, x, op->x_pixel_stride, columns, end - begin, dst);
+}
+
 static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
 {
     const struct sdgen_conv2d *op = gemm->operation;
@@ -193,8 +211,7 @@ static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
 static struct sdgen_conv2d flattened(const struct sdgen_conv2d *op)
 {
     struct sdgen_conv2d flat = *op;
-    if (op->kernel_width == 1 && op->kernel_height == 1 && op->pad_x == 0 && op->pad_y == 0 && op->stride_x == 1 &&
-        op->stride_y == 1 && !op->x_doubled && op->x_row_stride == op->width * (int64_t)sizeof(float)) {
+    if (pointwise(op) && op->x_row_stride == op->width * (int64_t)sizeof(float)) {
         flat.width = flat.width_out = op->width * op->height;
         flat.height = flat.height_out = 1;
     }
@@ -216,7 +233,7 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
         .row_bias = op->bias,
         .operation = op,
         .pack_a = pack_w,
-        .pack_b = pack_patches,
+        .pack_b = op->x_pixel_stride ? pack_tokens : pack_patches,
         .c = c_of,
         .accumulate = op->after.addend.data == op->c,
         .after = op->after,

@@ -67,7 +67,8 @@ void sdgen_pad(const struct sdgen_plan *plan, const struct sdgen_pad *op, const 
     /* Items: several rows of y. */
     int64_t rows = extent_of(op, 1) * extent_of(op, 2) * extent_of(op, 3), first, end;
     int64_t together = sdgen_max(1, SDGEN_MAP_BLOCK / extent_of(op, 0)), items = sdgen_ceil_div(rows, together);
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
             fill_row(op, row);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

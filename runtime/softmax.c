@@ -122,7 +122,8 @@ void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op
     /* Items: several rows. */
     int64_t rows = op->rows[0] * op->rows[1] * op->rows[2], together = sdgen_max(1, SDGEN_MAP_BLOCK / op->n), first, end;
     int64_t items = sdgen_ceil_div(rows, together);
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
             compute_row(plan, op, row);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -64,7 +64,8 @@ void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op
     int64_t rows = op->extent[1] * op->extent[2] * op->extent[3];
     int64_t made = op->extent[0] * op->factor[0] * op->factor[1] * op->factor[2] * op->factor[3];
     int64_t together = sdgen_max(1, SDGEN_MAP_BLOCK / made), items = sdgen_ceil_div(rows, together), first, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
             repeat_row(op, row);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -7,8 +7,8 @@
  *
  * Threads wait for each other around step 1 alone, so that V is of several blocks where there are many threads, but of no more, because
  * with all that would fit the cache that they share it took up to a third longer on a Zen 5 (128 channels at 512x512). In the end
- * halves of a block are handed out, so that a slow thread does not come last with a whole one; each transforms the weights once more,
- * which costs as much as the products of four columns.
+ * parts of a block are handed out, some of its panels or of the group's output channels, so that a slow thread does not come last with a
+ * whole one; each transforms the weights once more, which costs as much as the products of 16 channels with four columns.
  *
  * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Kept transformed from
  * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, medians in
@@ -27,7 +27,8 @@ enum {
     TAP_GAP = 16,        /* numbers between taps: without, all taps of a channel may lie in one set of L1 */
     INPUT_CHANNELS = 64, /* input channels transformed at a time */
     LEAST_SHARES = 4,    /* shares of V for each thread, at least */
-    MOST_PARTS = 2,      /* of a share, in the end; each transforms the weights once more */
+    MOST_PARTS = 8,      /* of a share, in the end; a power of two */
+    PART_COLUMNS = 8,    /* the least of a part, of 16 output channels; twice as many of half the channels */
     LINE = 64,
 };
 
@@ -46,7 +47,8 @@ struct cut {
     int64_t chain;        /* input channels */
     int64_t groups;       /* of output channels */
     int64_t shares;       /* of a block's panels that are handed out apart, because there are few groups and blocks */
-    int64_t parts;        /* of a share, handed out apart in the end */
+    int64_t parts;        /* of a share, handed out apart in the end: stretches of panels... */
+    int64_t row_parts;    /* ...each in so many parts of its output channels */
 };
 
 static const struct sdgen_winograd_kernels *kernels_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
@@ -93,7 +95,12 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     int64_t chains = sdgen_max(sdgen_ceil_div(channels_in, CHAIN), sdgen_min(LEAST_CHAINS, channels_in));
     cut.chain = sdgen_ceil_div(channels_in, chains);
     cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups * v_blocks), cut.block_panels);
-    cut.parts = nth == 1 ? 1 : sdgen_min(cut.block_panels / cut.shares, MOST_PARTS);
+    int64_t share_panels = cut.block_panels / cut.shares;
+    cut.parts = cut.row_parts = 1;
+    while (nth > 1 && cut.parts < MOST_PARTS && share_panels * cut.tile.columns >= 2 * cut.parts * PART_COLUMNS)
+        cut.parts *= 2;
+    while (share_panels * cut.row_parts < cut.parts)
+        cut.row_parts *= 2;
     return cut;
 }
 
@@ -239,7 +246,7 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
     int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, vectors = columns / lanes;
     int64_t frames = sdgen_conv2d_kernel_frames(op), channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS) * frames;
     int64_t items = panels * vectors * channel_blocks, begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
             int64_t frame = item % channel_blocks % frames, channel = item % channel_blocks / frames * INPUT_CHANNELS;
             int64_t panel = item / channel_blocks / vectors, vector = item / channel_blocks % vectors;
@@ -256,6 +263,7 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
                 set_input_quad(cut, op, quad + q, channel, frame, &input, q);
             cut->kernels->input(&input);
         }
+    sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
 }
 
 /* Weights come from memory once for each block, in short stretches of 16 rows, which the processor does not foresee. */
@@ -265,19 +273,26 @@ static void prefetch(const char *from, int64_t size)
         __builtin_prefetch(from + offset);
 }
 
-/* M of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
-static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
-                     int64_t group, int64_t v_panels, int64_t first_panel, int64_t panels)
+/* Output channels of a group, all or some. */
+struct rows {
+    int64_t first, count;
+};
+
+/* M of some rows of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
+static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                     const struct sdgen_team *team, const struct work *work, struct rows of, int64_t v_panels, int64_t first_panel,
+                     int64_t panels)
 {
-    int64_t columns = cut->tile.columns, m_stride = panels * columns;
-    int64_t rows = sdgen_min(GROUP, op->channels_out - group * GROUP);
+    int64_t columns = cut->tile.columns, m_stride = panels * columns, rows = of.count;
     int64_t row_panels = sdgen_ceil_div(rows, cut->tile.rows);
     int64_t channels_in = sdgen_conv2d_channels(op), size = sdgen_type_size(op->w_type), w_stride = channels_in * 9 * size;
     for (int64_t channel = 0; channel < channels_in; channel += cut->chain) {
         int64_t channels = sdgen_min(cut->chain, channels_in - channel);
-        const char *w = (const char *)op->w + group * GROUP * w_stride + channel * 9 * size;
+        const char *w = (const char *)op->w + of.first * w_stride + channel * 9 * size;
         plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
+        sdgen_phase(team, SDGEN_PHASE_PACK);
         cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
+        sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
         int64_t next_channels = sdgen_min(cut->chain, channels_in - channel - channels);
         for (int64_t tap = 0; tap < cut->taps; tap++) {
@@ -294,23 +309,24 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
                 }
             }
         }
+        sdgen_phase(team, SDGEN_PHASE_PRODUCT);
     }
 }
 
 /* To c, or to the thread's own memory where something becomes of the output before it gets there. */
-static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t group,
+static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, struct rows of,
                               int64_t first_quad, int64_t panels)
 {
     const int64_t number = sizeof(float);
     const bool own = sdgen_after_any(&op->after);
     int64_t lanes = cut->kernels->output_lanes, m_stride = panels * cut->tile.columns;
-    int64_t channel = group * GROUP, channel_stride = sdgen_conv2d_c_channel(op);
+    int64_t channel = of.first, channel_stride = sdgen_conv2d_c_channel(op);
     for (int64_t lane = 0; lane < m_stride; lane += lanes) {
         struct sdgen_winograd_output output = {
             .src = work->m + lane,
             .tap_stride = m_tap(m_stride) * number,
             .src_channel_stride = m_stride * number,
-            .channels = sdgen_min(GROUP, op->channels_out - channel),
+            .channels = of.count,
             .row_stride = own ? y_row(cut, panels) * number : op->width_out * number,
             .channel_stride = own ? y_channel(cut, panels) * number : channel_stride,
             .bias = op->bias ? op->bias + channel : NULL,
@@ -332,11 +348,11 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
 
 /* From the thread's own output to c: run by run of pixels of a row, whose quads are neighbours in both. */
 static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const float *y,
-                        int64_t group, int64_t first_quad, int64_t panels)
+                        struct rows of, int64_t first_quad, int64_t panels)
 {
     const int64_t number = sizeof(float), quads = panels * cut->panel_quads, channel_stride = sdgen_conv2d_c_channel(op);
     const int64_t frames = op->frames.out ? op->frames.out : op->batch;
-    int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel);
+    int64_t channel = of.first, channels = of.count;
     struct place place;
     for (int64_t quad = 0, next; quad < quads && place_of(cut, first_quad + quad, &place); quad = next) {
         next = sdgen_min(quads, quad + cut->quads_x - (first_quad + quad) % cut->quads_x);
@@ -355,19 +371,34 @@ static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d
 static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
                          const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
 {
-    /* Items: parts of shares of a block, within groups, within blocks. */
-    int64_t all = cut->shares * cut->parts, items = sdgen_ceil_div(panels, cut->block_panels) * cut->groups * all, item, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, cut->parts, cut->parts, team->nth, &item, &end)) {
-        int64_t part = item % all, group = item / all % cut->groups, block = item / all / cut->groups * cut->block_panels;
-        int64_t block_panels = sdgen_min(cut->block_panels, panels - block);
-        int64_t first = block + part * block_panels / all, last = block + (part + end - item) * block_panels / all;
-        if (first == last)
-            continue;
-        multiply(plan, op, cut, work, group, panels, first, last - first);
-        int64_t first_quad = (first_panel + first) * cut->panel_quads;
-        transform_outputs(op, cut, work, group, first_quad, last - first);
-        if (sdgen_after_any(&op->after))
-            apply_after(plan, op, cut, work->y, group, first_quad, last - first);
+    /* Items: parts of a stretch's output channels, within stretches of a share of a block, within groups, within blocks. */
+    int64_t all = cut->shares * cut->parts, items = sdgen_ceil_div(panels, cut->block_panels) * cut->groups * all;
+    int64_t taken = 0, item, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, cut->parts, cut->parts, team->nth, &taken, &item, &end)) {
+        int64_t group = item / all % cut->groups, block = item / all / cut->groups * cut->block_panels;
+        int64_t block_panels = sdgen_min(cut->block_panels, panels - block), channel = group * GROUP;
+        int64_t rows = sdgen_min(GROUP, op->channels_out - channel), stretches = all / cut->row_parts;
+        for (int64_t next; item < end; item = next) {
+            /* stretches with all of their channels together, else what there is of one */
+            int64_t part = item % all, row_part = part % cut->row_parts;
+            next = row_part == 0 && end - item >= cut->row_parts ? end - (end - item) % cut->row_parts
+                                                                 : sdgen_min(end, item + cut->row_parts - row_part);
+            int64_t last = part + next - item - 1;
+            int64_t first_row = row_part * rows / cut->row_parts, row_end = (last % cut->row_parts + 1) * rows / cut->row_parts;
+            const struct rows of = {channel + first_row, row_end - first_row};
+            int64_t first = block + part / cut->row_parts * block_panels / stretches;
+            int64_t count = block + (last / cut->row_parts + 1) * block_panels / stretches - first;
+            if (of.count == 0 || count == 0)
+                continue;
+            multiply(plan, op, cut, team, work, of, panels, first, count);
+            int64_t first_quad = (first_panel + first) * cut->panel_quads;
+            transform_outputs(op, cut, work, of, first_quad, count);
+            sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+            if (!sdgen_after_any(&op->after))
+                continue;
+            apply_after(plan, op, cut, work->y, of, first_quad, count);
+            sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
+        }
     }
 }
 

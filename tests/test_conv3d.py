@@ -101,7 +101,8 @@ class Conv3d:
                 *(self.kernel[:2] + self.stride[:2] + self.pad[:2] + self.dilation[:2]),
                 *(w.ctypes.data, self.w_type, x.ctypes.data, x_strides[3], x_strides[1], x_strides[0]),
                 *(c.ctypes.data, c.strides[0], self.scale, None if bias is None else bias.ctypes.data),
-                *(False, after, frames),
+                *(False, after),
+                frames=frames,
             )
             execute("sdgen_conv2d", op, arrays, run, what)
             result: Array = c.copy()
@@ -210,7 +211,7 @@ def valid() -> native.Conv2d:
     return native.Conv2d(
         *(2, 3, 4, 10, 8, 10, 8, 3, 3, 1, 1, 1, 1, 1, 1, 4096, Type.F32),
         *(4096, 40, 1600, 4800, 4096, 6400, 1.0, None, False, native.After()),
-        native.Frames(5, 5, 3, 1, 1, 1, 320),
+        frames=native.Frames(5, 5, 3, 1, 1, 1, 320),
     )
 
 

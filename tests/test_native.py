@@ -277,6 +277,17 @@ def test_level_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None
         kernel(floats(9))
 
 
+def test_extension_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = native.build(["probe_vpdpbusd_u8s8_avx2", "probe_tdpbusd_u8s8_avx512"])
+    monkeypatch.setattr("gen.isa.native_extensions", lambda: frozenset({"AVX2", "AMX-INT8"}))
+    monkeypatch.setattr("gen.isa.native_levels", lambda: ("avx2", "avx512"))
+    monkeypatch.setattr("gen.native.harness.request_tiles", lambda: False)
+    with pytest.raises(native.NativeError, match="needs AVX-VNNI, which this processor does not have"):
+        kernels["probe_vpdpbusd_u8s8_avx2"](3)
+    with pytest.raises(native.NativeError, match="needs AMX's tiles, which the system does not let this process use"):
+        kernels["probe_tdpbusd_u8s8_avx512"](3)
+
+
 # ---- libraries ----
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.patched_ggml import RUNS, Graphs, every_form, source
+from tests.profiles import rows
 
 # Relative to the largest number of a tensor; of what is left to ggml, which rounds an image to half precision.
 ERROR = 3e-6
@@ -58,7 +59,7 @@ CASES: dict[str, dict[str, int]] = {
 # What the graphs themselves are made with.
 MADE = ("ggml NEG", "ggml CONT", "permutation", "nothing")
 
-ROW = re.compile(r"^(\S.*?)(?: (?:\d+x){3}\d+)?  +(\d+) +\d+\.\d{4} ", re.MULTILINE)
+SHAPE = re.compile(r" (?:\d+x){3}\d+$")
 
 
 @every_form
@@ -67,8 +68,9 @@ def test_single_operations_are_taken(graphs: Graphs, case: str, form: dict[str, 
     done = graphs.run(case, SDGEN_PROFILE="1", **form)
     assert done.error <= COARSE.get(case, ERROR)
     calls: dict[str, int] = {}
-    for name, count in ROW.findall(done.said):
-        calls[name] = calls.get(name, 0) + int(count)
+    for described, row in rows(done.said).items():
+        name = SHAPE.sub("", described)
+        calls[name] = calls.get(name, 0) + row.calls
     made = [name for name in calls if name in MADE and name not in CASES[case]]
     assert {name: count for name, count in calls.items() if name not in made} == {
         name: RUNS * count for name, count in CASES[case].items()

@@ -22,6 +22,7 @@ Array = NDArray[Any]
 
 _MOST = 2**62
 _ANY = range(_MOST)  # a size
+_TILES = [name for name in isa.EXTENSIONS if name.startswith("AMX-")]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class NativeKernel(ABC):
         if self.spec.level not in levels:
             has = f"it has {', '.join(levels)}" if levels else "it has none of those that kernels are made for"
             raise self.check.fail(f"needs level {self.spec.level}, which this processor does not have; {has}")
+        for extension in self.spec.extensions:
+            if extension not in isa.native_extensions():
+                raise self.check.fail(f"needs {extension}, which this processor does not have")
+            if extension in _TILES and not harness.request_tiles():
+                raise self.check.fail("needs AMX's tiles, which the system does not let this process use")
         return self.bound(*arguments, **options)
 
     @abstractmethod

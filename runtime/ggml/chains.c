@@ -3,11 +3,10 @@
  * A chain is computed in the place of its last node, into that node's memory, so all that it reads has to hold until then what it held
  * when its own reader's turn was. Where it does not, or where the last node's memory is that of something read, the chain ends
  * earlier. The others of its nodes are not written; that has to be seen by none but their readers, which are in the chain. */
+#include "listing.h"
 #include "plan.h"
 
 #include "ggml-impl.h"
-
-#include <stdio.h>
 
 enum head {
     PRODUCT = 1 << SDGEN_MATMUL,
@@ -28,7 +27,7 @@ enum shape {
 };
 
 /* Where a node becomes part of the operation, in the order in which an operation does these things: each once. */
-enum slot { SCALE, BIAS, SHIFT, WEIGHT, ADDEND, FUNCTION, FACTOR };
+enum slot { SCALE, BIAS, SHIFT, WEIGHT, MODULATION, ADDEND, FUNCTION, FACTOR };
 
 /* The patterns: after which operations a node can follow, with what operand, and what it becomes. The first that is not too late in the
  * order is taken. */
@@ -48,7 +47,7 @@ static const struct step {
     {GROUP_NORM, GGML_OP_MUL, CHANNELS, WEIGHT},
     {GROUP_NORM, GGML_OP_ADD, CHANNELS, ADDEND},
     {LAYER_NORM, GGML_OP_MUL, COLUMNS, WEIGHT},
-    {LAYER_NORM, GGML_OP_ADD, COLUMNS, ADDEND},
+    {LAYER_NORM, GGML_OP_ADD, EACH_COLUMN, ADDEND},
     {MAP, GGML_OP_MUL, ANY, WEIGHT},
     {MAP, GGML_OP_ADD, ANY, ADDEND},
     {PRODUCT | CONVOLUTION | GROUP_NORM | MAP, GGML_OP_UNARY, NONE, FUNCTION},
@@ -57,7 +56,10 @@ static const struct step {
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
-enum { MOST_NODES = FACTOR + 3, MOST_READ = 2 * MOST_NODES };
+enum { MOST_NODES = FACTOR + 4, MOST_READ = 2 * MOST_NODES };
+
+/* Nodes between a norm and the sum that modulates it, at most: the condition may be computed there. */
+enum { MOST_BETWEEN = 64 };
 
 struct chain {
     struct sdgen_node_plan plan;
@@ -108,6 +110,18 @@ static bool set_image_operand(const struct ggml_tensor *tensor, int channels, st
     return channels == 1 || tensor->nb[1] == (size_t)tensor->ne[0] * tensor->nb[0];
 }
 
+/* Of a norm, an operand is a row for each batch, or one for all. */
+static bool set_by_batch(const struct ggml_tensor *tensor, const struct ggml_tensor *node, const float **array, int64_t stride[2])
+{
+    struct sdgen_operand operand;
+    if (!sdgen_operand_of(tensor, node, &operand))
+        return false;
+    *array = operand.data;
+    stride[0] = operand.stride[2];
+    stride[1] = operand.stride[3];
+    return true;
+}
+
 /* Gives a node its slot in the operation; false where its operand does not fit. */
 static bool set_slot(struct sdgen_node_plan *plan, int channels, enum slot slot, const struct ggml_tensor *node,
                      const struct ggml_tensor *operand)
@@ -132,9 +146,16 @@ static bool set_slot(struct sdgen_node_plan *plan, int channels, enum slot slot,
             return sdgen_function_of(node, &plan->group_norm.function, plan->group_norm.parameter);
         *(slot == WEIGHT ? &plan->group_norm.weight : &plan->group_norm.bias) = operand->data;
         return true;
-    case SDGEN_LAYER_NORM:
-        *(slot == WEIGHT ? &plan->layer_norm.weight : &plan->layer_norm.bias) = operand->data;
+    case SDGEN_LAYER_NORM: {
+        struct sdgen_row_norm *norm = &plan->layer_norm.norm;
+        if (slot == WEIGHT)
+            norm->weight = operand->data;
+        else if (slot == MODULATION)
+            return set_by_batch(operand, node, &norm->modulation, norm->modulation_stride);
+        else
+            return set_by_batch(operand, node, &norm->bias, norm->bias_stride);
         return true;
+    }
     default:
         if (slot == FUNCTION)
             return sdgen_function_of(node, &plan->map.function, plan->map.parameter);
@@ -164,11 +185,54 @@ static const char *check(const struct sdgen_node_plan *plan)
     }
 }
 
+/* Whether a node is laid out as the result that it follows, and computed by itself as yet. */
+static bool follows(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int index, const struct ggml_tensor *result)
+{
+    const struct ggml_tensor *node = graph->node[index];
+    const struct sdgen_node_plan *plan = &state->node[index];
+    return !graph->skipped[index] && ((plan->kind == SDGEN_MAP && plan->head == index) || plan->kind == SDGEN_LEFT_TO_GGML) &&
+           (node->flags & GGML_TENSOR_FLAG_COMPUTE) && node->type == GGML_TYPE_F32 && sdgen_plain(node) &&
+           ggml_are_same_shape(node, result) && ggml_are_same_stride(node, result);
+}
+
+/* What stable-diffusion.cpp's transformers make of a norm's result t, which nothing else reads: t * s, and then t + t * s. */
+static bool extend_by_modulation(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, struct chain *chain)
+{
+    const struct ggml_tensor *t = chain->result;
+    const int index = sdgen_graph_index(graph, t);
+    if (chain->plan.kind != SDGEN_LAYER_NORM || chain->slot >= MODULATION || (t->flags & GGML_TENSOR_FLAG_OUTPUT) ||
+        ggml_node_get_use_count(graph->of, index) != 2)
+        return false;
+    for (int i = index + 1; i < graph->nodes && i <= index + MOST_BETWEEN; i++) {
+        const struct ggml_tensor *sum = graph->node[i], *product = sum->src[0] == t ? sum->src[1] : sum->src[0];
+        if (sum->op != GGML_OP_ADD || (sum->src[0] != t && sum->src[1] != t) || product->op != GGML_OP_MUL || product->src[0] != t ||
+            !has_shape(product->src[1], t, chain->channels, EACH_COLUMN) || sdgen_graph_reader(graph, product) != sum)
+            continue;
+        const int at = sdgen_graph_index(graph, product);
+        if (!follows(graph, state, at, t) || !follows(graph, state, i, t) ||
+            !set_slot(&chain->plan, chain->channels, MODULATION, product, product->src[1]))
+            return false;
+        set_result(&chain->plan, sum);
+        chain->slot = MODULATION;
+        chain->result = sum;
+        chain->node[chain->nodes++] = at;
+        chain->node[chain->nodes++] = i;
+        add_read(chain, product->src[1], at, false);
+        return !check(&chain->plan);
+    }
+    return false;
+}
+
 /* Makes the node that reads the chain's result a part of it; else why that cannot be. */
 static const char *extend(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, struct chain *chain)
 {
     const struct ggml_tensor *result = chain->result;
     int index = graph->reader[sdgen_graph_index(graph, result)];
+    struct chain modulated = *chain;
+    if (index < 0 && extend_by_modulation(graph, state, &modulated)) {
+        *chain = modulated;
+        return NULL;
+    }
     if (index < 0)
         return "its result is read by several, or wanted";
     const struct ggml_tensor *node = graph->node[index];
@@ -212,26 +276,12 @@ static bool same_place(const struct ggml_tensor *a, const struct ggml_tensor *b)
     return a->data == b->data && ggml_are_same_shape(a, b) && ggml_are_same_stride(a, b);
 }
 
-/* Whether a node may stay unwritten: it has no memory of its own where it is in place of another one, which then has to be read for
- * it alone, and so on to the one that the memory belongs to. */
-static bool unseen(const struct sdgen_graph *graph, int index)
-{
-    const struct ggml_tensor *owner = graph->node[index]->view_src;
-    for (const struct ggml_tensor *node = graph->node[index]; owner && node != owner; node = graph->node[index]) {
-        const int source = node->src[0] ? sdgen_graph_index(graph, node->src[0]) : -1;
-        if (source < 0 || graph->reader[source] != index)
-            return false;
-        index = source;
-    }
-    return true;
-}
-
 /* Why the chain cannot be computed in the place of its last node, or NULL. */
 static const char *hazard(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, const struct chain *chain)
 {
     const int at = chain->node[chain->nodes - 1];
     for (int i = 0; i + 1 < chain->nodes; i++)
-        if (!unseen(graph, chain->node[i]))
+        if (!sdgen_graph_unseen(graph, chain->node[i]))
             return "what it is made in the place of is read by others";
     if (sdgen_node_work_size(state->plan, &chain->plan, state->threads) > chain->work_size)
         return "it would need more working memory";
@@ -273,14 +323,6 @@ static void drop_copy(const struct sdgen_graph *graph, const struct sdgen_ggml_g
     without.node[0] = index;
     if (!check(&without.plan) && !hazard(graph, state, &without))
         *chain = without;
-}
-
-static void print(const struct sdgen_graph *graph, const struct chain *chain, const char *why)
-{
-    fprintf(stderr, "sdgen: chain of");
-    for (int i = 0; i < chain->nodes; i++)
-        fprintf(stderr, "%s %s", i ? " +" : "", ggml_op_desc(graph->node[chain->node[i]]));
-    fprintf(stderr, " (%s); no more: %s\n", chain->result->name, why);
 }
 
 /* Has a chain begin with what a convolution's channels are a dimension of: its result, or what ggml reshapes it to; false where there is no
@@ -341,5 +383,5 @@ void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph
         state->node[best.node[best.nodes - 1]] = best.plan;
     }
     if (verbose)
-        print(graph, &best, why);
+        sdgen_list_chain(graph, best.node, best.nodes, why);
 }

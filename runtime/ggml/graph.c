@@ -17,7 +17,7 @@ bool sdgen_graph_init(struct sdgen_graph *graph, const struct ggml_cgraph *of)
 {
     struct ggml_cgraph *unchanged = (struct ggml_cgraph *)(uintptr_t)of; /* not const in ggml's interface, though it only reads */
     int nodes = ggml_graph_n_nodes(unchanged);
-    *graph = (struct sdgen_graph){.nodes = nodes, .slots = 2 * nodes + 1};
+    *graph = (struct sdgen_graph){.of = of, .nodes = nodes, .slots = 2 * nodes + 1};
     graph->node = malloc(((size_t)nodes + 1) * sizeof *graph->node);
     graph->reader = malloc(((size_t)nodes + 1) * sizeof *graph->reader);
     graph->skipped = calloc((size_t)nodes + 1, sizeof *graph->skipped);
@@ -94,6 +94,18 @@ bool sdgen_graph_stays(const struct sdgen_graph *graph, const struct ggml_tensor
     for (int i = begin; i < end; i++)
         if (!graph->skipped[i] && writes(graph->node[i]) && sdgen_overlap(graph->node[i], tensor))
             return false;
+    return true;
+}
+
+bool sdgen_graph_unseen(const struct sdgen_graph *graph, int index)
+{
+    const struct ggml_tensor *owner = graph->node[index]->view_src;
+    for (const struct ggml_tensor *node = graph->node[index]; owner && node != owner; node = graph->node[index]) {
+        const int source = node->src[0] ? sdgen_graph_index(graph, node->src[0]) : -1;
+        if (source < 0 || graph->reader[source] != index)
+            return false;
+        index = source;
+    }
     return true;
 }
 

@@ -156,8 +156,7 @@ static bool plan_layer_norm(const struct ggml_tensor *dst, struct sdgen_layer_no
         .x_stride = {(int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
         .y = dst->data,
         .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
-        .eps = ggml_get_op_params_f32(dst, 0),
-        .rms = dst->op == GGML_OP_RMS_NORM,
+        .norm = {.eps = ggml_get_op_params_f32(dst, 0), .rms = dst->op == GGML_OP_RMS_NORM},
     };
     return sdgen_layer_norm_check(op) == NULL;
 }
@@ -375,7 +374,7 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
         plan->kind = SDGEN_CONV2D;
         break;
     case GGML_OP_FLASH_ATTN_EXT:
-        taken = sdgen_plan_attention(node, &plan->attention.op);
+        taken = !sdgen_plan_attention(node, &plan->attention.op);
         plan->kind = SDGEN_ATTENTION;
         break;
     case GGML_OP_GROUP_NORM:

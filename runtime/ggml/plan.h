@@ -3,6 +3,7 @@
 #define SDGEN_PLAN_H
 
 #include "attention-pattern.h"
+#include "reuse.h"
 
 struct sdgen_node_plan {
     enum {
@@ -22,6 +23,7 @@ struct sdgen_node_plan {
     } kind;
     int idle; /* nodes right after this one that need nothing done: taken with it, they cost no barrier */
     int head; /* the node that the operation began as; those after it, up to this one, became a part of it */
+    bool reusable; /* its result may be kept, and found when it is to be computed again */
     union {
         struct sdgen_matmul matmul;
         struct sdgen_conv2d conv2d;
@@ -53,11 +55,8 @@ struct sdgen_ggml_graph {
     int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)]; /* of the team */
     const struct sdgen_plan *plan;
     const struct ggml_tensor **tensor; /* the nodes themselves */
-    struct {
-        int entry;    /* of the node that was begun last, -1 before the first */
-        bool waiting; /* it has ended */
-        double mark;  /* when its own time, or its waiting, began */
-    } profile;
+    struct sdgen_profile *profile;     /* NULL: nothing is measured */
+    struct sdgen_reuse reuse;
     struct sdgen_node_plan node[];
 };
 
@@ -95,6 +94,10 @@ void sdgen_unmatch_im2col(const struct sdgen_graph *graph, struct sdgen_im2col_m
 /* The node that has the weights and the image of a convolution as its operands: the one that it began as, or its IM2COL. */
 const struct ggml_tensor *sdgen_convolved(const struct ggml_tensor *node);
 
+/* Makes products of the same input one operation, and a norm of rows before them a part of it, as far as that can be with no more than so
+ * much working memory. `verbose` says on stderr what was taken, and of the norms that were not, why. */
+void sdgen_share_inputs(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size, bool verbose);
+
 /* Bytes of working memory of a node for up to so many threads. */
 size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_node_plan *plan, int threads);
 
@@ -102,5 +105,9 @@ size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_no
  * moves to the last of them, and needs no more than so much working memory. `verbose` says on stderr what was taken, and why no
  * more. */
 void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, size_t work_size, bool verbose);
+
+/* Where a convolution of 1x1, computed in the place of a node, is the one reader of an image that is copied from tokens: makes it read the
+ * tokens, with no more than so much working memory, and drops the copy. `verbose` as with chains. */
+void sdgen_read_tokens(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int at, size_t work_size, bool verbose);
 
 #endif

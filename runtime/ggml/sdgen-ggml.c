@@ -1,9 +1,13 @@
 #include "sdgen-ggml.h"
 
+#include "gemm.h"
+#include "listing.h"
 #include "profile.h"
+#include "trace.h"
 
 #include "ggml-impl.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -24,6 +28,14 @@ static struct {
     _Atomic long long attentions, inputs_copied, outputs_copied; /* made of a pattern of several nodes */
 } counts;
 
+static void print_weights(void)
+{
+    const struct sdgen_store_counts kept = sdgen_store_counts(chosen.plan.store);
+    fprintf(stderr, "sdgen: used transformed weights %lld times and made them %lld times to keep, %lld times without room; at last %.1f MiB "
+                    "are kept\n",
+            (long long)kept.found, (long long)kept.added, (long long)kept.turned_away, (double)kept.bytes / (1 << 20));
+}
+
 static void print_counts(void)
 {
     fprintf(stderr, "sdgen: took %lld of %lld nodes that are products, convolutions or attentions\n", atomic_load(&counts.taken),
@@ -34,6 +46,9 @@ static void print_counts(void)
     if (atomic_load(&counts.doublings))
         fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&counts.doublings),
                 atomic_load(&counts.doublings_copied));
+    sdgen_reuse_print();
+    if (chosen.plan.store)
+        print_weights();
     if (atomic_load(&counts.attentions))
         fprintf(stderr, "sdgen: made %lld attentions of several nodes each, %lld inputs copied first and %lld outputs last\n",
                 atomic_load(&counts.attentions), atomic_load(&counts.inputs_copied), atomic_load(&counts.outputs_copied));
@@ -83,15 +98,27 @@ static void choose(void)
         fprintf(stderr, "sdgen: %s\n", message);
     enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, chosen.config.form, chosen.config.cap);
     chosen.plan = sdgen_plan(level, &chosen.config.tuning);
+    const bool ours = chosen.config.form != SDGEN_FORM_UPSTREAM;
+    if (ours && chosen.config.tuning.reuse != 0)
+        sdgen_reuse_start();
+    if (ours && chosen.config.store_mb > 0)
+        chosen.plan.store = sdgen_store_new((size_t)chosen.config.store_mb << 20);
     if (chosen.config.verbose) {
         print_choice(level);
-        if (chosen.config.form != SDGEN_FORM_UPSTREAM)
+        if (ours)
             atexit(print_counts);
     }
-    if (chosen.config.profile && chosen.config.form == SDGEN_FORM_UPSTREAM)
-        fprintf(stderr, "sdgen: SDGEN_PROFILE=1 shows nothing with SDGEN_KERNELS=upstream\n");
-    else if (chosen.config.profile)
-        atexit(print_profile);
+    if (!chosen.config.profile)
+        return;
+    if (chosen.config.form == SDGEN_FORM_UPSTREAM) {
+        fprintf(stderr, "sdgen: SDGEN_PROFILE shows nothing with SDGEN_KERNELS=upstream\n");
+        return;
+    }
+    if (chosen.config.trace && !sdgen_trace_open(chosen.config.trace, SDGEN_TRACE_EVENTS)) {
+        fprintf(stderr, "sdgen: SDGEN_PROFILE=%s: the file cannot be written: %s\n", chosen.config.trace, strerror(errno));
+        exit(2);
+    }
+    atexit(print_profile);
 }
 
 bool sdgen_ggml_active(void)
@@ -194,8 +221,7 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     rest.work = (char *)team->work + elsewhere;
     rest.work_size = team->work_size - elsewhere;
     sdgen_attention(&chosen.plan, &op, &rest);
-    if (team->nth > 1)
-        team->barrier(team->barrier_data);
+    sdgen_wait(team);
     const struct sdgen_copy copy = {.src = team->work,
                                     .dst = (char *)plan->attention.op.c,
                                     .row_bytes = LINE,
@@ -205,6 +231,7 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     const size_t done = plan->attention.elsewhere / LINE * LINE;
     if (team->ith == 0)
         memcpy(copy.dst + done, copy.src + done, plan->attention.elsewhere - done);
+    sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
 }
 
 static void fuse_im2col(const struct sdgen_graph *graph, const struct sdgen_im2col_match *match, struct sdgen_ggml_graph *state)
@@ -233,13 +260,22 @@ static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
     return sdgen_node_work_size(&chosen.plan, plan, n_threads);
 }
 
-/* As chains are listed. */
-static void print_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
+static void list_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
 {
-    fprintf(stderr, "sdgen: chain of");
-    for (int i = count - 1; i >= 0; i--)
-        fprintf(stderr, " %s +", ggml_op_desc(graph->node[needless[i]]));
-    fprintf(stderr, " %s (%s); no more: it is gated\n", ggml_op_desc(graph->node[at]), graph->node[at]->name);
+    int node[SDGEN_GATE_NODES + 1];
+    for (int i = 0; i < count; i++)
+        node[i] = needless[count - 1 - i];
+    node[count] = at;
+    sdgen_list_chain(graph, node, count + 1, "it is gated");
+}
+
+static void list_flash_attentions(const struct sdgen_graph *graph)
+{
+    for (int i = 0; i < graph->nodes; i++) {
+        struct sdgen_attention op;
+        if (offered(graph->node[i]) && graph->node[i]->op == GGML_OP_FLASH_ATTN_EXT)
+            sdgen_list_flash_attention(graph->node[i], &op, sdgen_plan_attention(graph->node[i], &op));
+    }
 }
 
 static bool can_head_chain(const struct sdgen_node_plan *plan)
@@ -262,10 +298,12 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     state->nodes = graph.nodes;
     state->threads = n_threads;
     memset(state->queue, 0, sizeof state->queue);
-    state->profile.entry = -1;
+    state->profile = NULL;
     state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
+    if (verbose)
+        list_flash_attentions(&graph);
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_im2col_match match;
         if (!sdgen_match_im2col(&graph, i, &match))
@@ -276,15 +314,22 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
             sdgen_unmatch_im2col(&graph, &match);
     }
     for (int i = 0; i < graph.nodes; i++) {
-        struct sdgen_attention_match match;
-        if (graph.node[i]->op != GGML_OP_SOFT_MAX || !sdgen_match_attention(&graph, i, &match))
+        if (graph.node[i]->op != GGML_OP_SOFT_MAX)
             continue;
-        struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
-        plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
-        if (node_work_size(&plan, n_threads) <= work_size)
-            fuse_attention(&match, &plan, state);
-        else
-            sdgen_unmatch_attention(&graph, &match);
+        struct sdgen_attention_match match;
+        const char *why = sdgen_match_attention(&graph, i, &match);
+        if (!why) {
+            struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
+            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
+            if (node_work_size(&plan, n_threads) <= work_size)
+                fuse_attention(&match, &plan, state);
+            else {
+                sdgen_unmatch_attention(&graph, &match);
+                why = "it would need more working memory";
+            }
+        }
+        if (verbose)
+            sdgen_list_attention(&graph, i, &match, why);
     }
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_node_plan gated;
@@ -300,7 +345,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         if (fits) {
             state->node[i] = gated;
             if (verbose)
-                print_gated(&graph, i, needless, count);
+                list_gated(&graph, i, needless, count);
         }
         graph.filled[i] = fits;
     }
@@ -310,6 +355,11 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);
+    for (int i = 0; i < graph.nodes; i++)
+        if (state->node[i].kind == SDGEN_CONV2D)
+            sdgen_read_tokens(&graph, state, i, work_size, verbose);
+    sdgen_reuse_plan(&graph, state);
+    sdgen_share_inputs(&graph, state, work_size, verbose);
     /* What more became of was seen to fit. What did not become anything else may need more than there is: ggml_graph_plan knew of what
      * it would become, or planned for another graph, or for fewer threads. */
     for (int i = 0; i < graph.nodes; i++)
@@ -365,16 +415,23 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
 
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size)
 {
-    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1) : NULL;
+    if (!sdgen_ggml_active())
+        return NULL;
+    sdgen_reuse_tick();
+    if (chosen.plan.store)
+        sdgen_store_tick(chosen.plan.store);
+    struct sdgen_ggml_graph *state = plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1);
     if (state && chosen.config.verbose)
         count(graph, state);
+    if (state && chosen.config.profile)
+        state->profile = sdgen_profile_begin(state);
     return state;
 }
 
 void sdgen_ggml_end(struct sdgen_ggml_graph *state)
 {
-    if (state && chosen.config.profile)
-        sdgen_profile_finish(state);
+    if (state && state->profile)
+        sdgen_profile_finish(state->profile);
     free_plan(state);
 }
 
@@ -383,9 +440,14 @@ static void compute_permute(const struct sdgen_node_plan *plan, const struct sdg
     sdgen_permute(&chosen.plan, &plan->permute[0], team);
     if (!plan->permute[1].x)
         return;
-    if (team->nth > 1)
-        team->barrier(team->barrier_data); /* they share their working memory */
+    sdgen_wait(team); /* they share their working memory */
     sdgen_permute(&chosen.plan, &plan->permute[1], team);
+}
+
+static void compute_copy(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
+{
+    copy_rows(&plan->copy, team->ith, team->nth);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }
 
 /* false: left to ggml. */
@@ -402,7 +464,7 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_SOFTMAX: sdgen_softmax(&chosen.plan, &plan->softmax, team); return true;
     case SDGEN_UPSCALE: sdgen_upscale(&chosen.plan, &plan->upscale, team); return true;
     case SDGEN_PAD: sdgen_pad(&chosen.plan, &plan->pad, team); return true;
-    case SDGEN_COPY: copy_rows(&plan->copy, team->ith, team->nth); return true;
+    case SDGEN_COPY: compute_copy(plan, team); return true;
     case SDGEN_NOTHING: return true;
     default: return false;
     }
@@ -412,14 +474,19 @@ int sdgen_ggml_compute(struct sdgen_ggml_graph *state, int node_index, int ith, 
                        void (*barrier)(void *pool), void *pool)
 {
     const struct sdgen_node_plan *plan = &state->node[node_index];
-    const struct sdgen_team team = {
-        .ith = ith, .nth = nth, .queue = state->queue, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
-    const bool profiled = chosen.config.profile && ith == 0;
-    if (profiled)
-        sdgen_profile_begin(state, node_index);
-    if (!compute(plan, &team))
+    const struct sdgen_team team = {.ith = ith,
+                                    .nth = nth,
+                                    .queue = state->queue,
+                                    .work = work,
+                                    .work_size = work_size,
+                                    .barrier = barrier,
+                                    .barrier_data = pool,
+                                    .clock = state->profile ? sdgen_profile_node(state->profile, ith, node_index) : NULL};
+    if (plan->kind == SDGEN_MATMUL && plan->reusable) {
+        if (sdgen_reuse_matmul(state, plan, &team) && state->profile)
+            sdgen_profile_reused(state->profile, ith);
+    } else if (!compute(plan, &team)) {
         return 0;
-    if (profiled)
-        sdgen_profile_end(state);
+    }
     return 1 + plan->idle;
 }

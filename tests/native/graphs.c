@@ -6,12 +6,16 @@
  *   graphs tight FIRST COUNT: random ones of both kinds with less working memory than they are planned with
  *   graphs pieces: all cases cut in two, at each of their nodes
  *   graphs aborted: all cases ended early, after each of their nodes, and computed again
+ *   graphs at_once CASE: several graphs of the case, in step with each other, a few times
  *
  * Computes a graph with several numbers of threads, which may not make a difference, then by ggml alone, and says on stdout how far the
  * worst numbers of both are from the exact ones, relative to the largest of their tensor. What the hook took it says itself on stderr
  * (SDGEN_VERBOSE=1). */
+#define _POSIX_C_SOURCE 200809L
+
 #include "graphs.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -570,11 +574,18 @@ struct run {
     bool use_ref;
     size_t work_size; /* bytes of working memory; 0: what is planned */
     int nodes;        /* ended after so many; 0: not ended early */
+    pthread_barrier_t *meeting; /* of graphs that are computed at once, after each node; or NULL */
 };
 
 static bool at_end(void *left)
 {
     return --*(int *)left == 0;
+}
+
+static bool meet(void *meeting)
+{
+    pthread_barrier_wait(meeting);
+    return false;
 }
 
 static void compute_nodes(struct ggml_cgraph *graph, const struct run *run)
@@ -588,8 +599,8 @@ static void compute_nodes(struct ggml_cgraph *graph, const struct run *run)
     plan.n_threads = run->threads;
     plan.use_ref = run->use_ref;
     int left = run->nodes;
-    plan.abort_callback = left ? at_end : NULL;
-    plan.abort_callback_data = &left;
+    plan.abort_callback = run->meeting ? meet : left ? at_end : NULL;
+    plan.abort_callback_data = run->meeting ? (void *)run->meeting : &left;
     enum ggml_status status = ggml_graph_compute(graph, &plan);
     if (status != GGML_STATUS_SUCCESS && !(run->nodes && left <= 0 && status == GGML_STATUS_ABORTED))
         die("failed");
@@ -1388,6 +1399,24 @@ static const struct {
     {"soft_max_of_no_product", soft_max_of_no_product},
 };
 
+/* ---- at once ---- */
+
+enum { AT_ONCE = 3, TIMES = 4 };
+
+struct one_of_several {
+    struct scene scene;
+    pthread_barrier_t *meeting;
+    pthread_t thread;
+};
+
+static void *compute_with_others(void *data)
+{
+    struct one_of_several *one = data;
+    for (int i = 0; i < TIMES; i++)
+        compute(&one->scene, &(struct run){.planned = 2, .threads = 2, .meeting = one->meeting});
+    return NULL;
+}
+
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
 static size_t single_cases(void)
@@ -1440,6 +1469,37 @@ static struct scene build_case(size_t index)
     return scene;
 }
 
+static void run_at_once(size_t index)
+{
+    struct one_of_several several[AT_ONCE];
+    pthread_barrier_t meeting;
+    pthread_barrier_init(&meeting, NULL, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) {
+        several[i] = (struct one_of_several){.scene = build_case(index), .meeting = &meeting};
+        allocate(&several[i].scene);
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        pthread_create(&several[i].thread, NULL, compute_with_others, &several[i]);
+    double worst = 0;
+    for (int i = 0; i < AT_ONCE; i++) {
+        pthread_join(several[i].thread, NULL);
+        worst = fmax(worst, error_of(&several[i].scene));
+        free_scene(&several[i].scene);
+    }
+    pthread_barrier_destroy(&meeting);
+    printf("%.9g 0\n", worst);
+}
+
+static size_t case_index(const char *name)
+{
+    size_t index = 0;
+    while (case_name(index) && strcmp(case_name(index), name) != 0)
+        index++;
+    if (!case_name(index))
+        die("no such case");
+    return index;
+}
+
 static void run_all(double (*run_one)(struct scene *scene))
 {
     double worst = 0, tolerance = 0;
@@ -1467,13 +1527,10 @@ int main(int argc, char **argv)
         run_all(run_in_pieces);
     } else if (argc == 2 && strcmp(argv[1], "aborted") == 0) {
         run_all(run_aborted);
+    } else if (argc == 3 && strcmp(argv[1], "at_once") == 0) {
+        run_at_once(case_index(argv[2]));
     } else if (argc == 2) {
-        size_t index = 0;
-        while (case_name(index) && strcmp(case_name(index), argv[1]) != 0)
-            index++;
-        if (!case_name(index))
-            die("no such case");
-        struct scene scene = build_case(index);
+        struct scene scene = build_case(case_index(argv[1]));
         run(&scene);
     } else
         die("usage: see the beginning of graphs.c");

@@ -44,8 +44,8 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
         if (frames->in <= 0 || frames->out < 0 || frames->kernel <= 0 || frames->stride <= 0 || frames->dilation <= 0 || frames->pad < 0)
             return "an extent, stride, padding or dilation of frames is not as it should be";
         if (frames->in + 2 * frames->pad < frames->dilation * (frames->kernel - 1) + 1 ||
-            frames->out != size_out(frames->in, frames->kernel, frames->stride, frames->pad, frames->dilation))
-            return "the frames of c do not follow from those of x";
+            frames->out > size_out(frames->in, frames->kernel, frames->stride, frames->pad, frames->dilation))
+            return "there are more frames of c than those of x make";
         if (op->x_doubled)
             return "frames are doubled";
         if (frames->x_stride % (int64_t)sizeof(float))

@@ -18,7 +18,7 @@ from typing import NoReturn
 import build
 
 # The operations that the kernels take.
-OPERATIONS = ("MUL_MAT", "CONV_2D", "CONV_3D", "SOFT_MAX", "UPSCALE")
+OPERATIONS = ("MUL_MAT", "CONV_2D", "CONV_3D", "SOFT_MAX", "UPSCALE", "PAD")
 SUMMARY = re.compile(r"(\d+)/(\d+) tests passed")
 # What the runtime says at exit with SDGEN_VERBOSE=1.
 TAKEN = re.compile(r"sdgen: took (\d+) of \d+ (?:other )?nodes")
@@ -59,6 +59,8 @@ def nodes_to_take(operation: str, case: dict[str, str]) -> int:
         return int(case["type_kernel"] in WEIGHT_TYPES and frames_fit(case))
     if operation == "SOFT_MAX":
         return int(math.prod(json.loads(case["ne"])) >= FEW)
+    if operation == "PAD":
+        return int(case["circular"] == "0")
     if operation == "UPSCALE" and "scale_factor" in case and case["mode"] == "nearest":
         return int(math.prod(json.loads(case["ne"])) * int(case["scale_factor"]) ** 2 >= FEW)
     return 0

@@ -326,6 +326,18 @@ class Upscale(Structure):
     ]
 
 
+class Pad(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("before", c_int64 * 4),
+        ("after", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 4),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+    ]
+
+
 class Permute(Structure):
     _fields_ = [
         ("extent", c_int64 * 4),
@@ -506,6 +518,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_layer_norm": LayerNorm,
     "sdgen_softmax": Softmax,
     "sdgen_upscale": Upscale,
+    "sdgen_pad": Pad,
     "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
@@ -580,6 +593,8 @@ sdgen_softmax_check = _function(_sdgen, "sdgen_softmax_check", c_char_p, POINTER
 sdgen_softmax_work_size = _function(_sdgen, "sdgen_softmax_work_size", c_size_t, POINTER(Plan), POINTER(Softmax), c_int)
 sdgen_upscale_check = _function(_sdgen, "sdgen_upscale_check", c_char_p, POINTER(Upscale))
 sdgen_upscale_work_size = _function(_sdgen, "sdgen_upscale_work_size", c_size_t, POINTER(Plan), POINTER(Upscale), c_int)
+sdgen_pad_check = _function(_sdgen, "sdgen_pad_check", c_char_p, POINTER(Pad))
+sdgen_pad_work_size = _function(_sdgen, "sdgen_pad_work_size", c_size_t, POINTER(Plan), POINTER(Pad), c_int)
 sdgen_permute_check = _function(_sdgen, "sdgen_permute_check", c_char_p, POINTER(Permute))
 sdgen_permute_work_size = _function(_sdgen, "sdgen_permute_work_size", c_size_t, POINTER(Plan), POINTER(Permute), c_int)
 sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)

@@ -44,6 +44,7 @@ class Conv3d:
     scale: float = 1.0
     bias: bool = False
     addend: str = ""  # "its own", with gaps; or "c"
+    fewer: int = 0  # frames of c than there could be
     frames_first: bool = False  # frames of x lie farther apart than its channels
 
     @property
@@ -52,7 +53,7 @@ class Conv3d:
             (self.size[i] + 2 * self.pad[i] - self.dilation[i] * (self.kernel[i] - 1) - 1) // self.stride[i] + 1
             for i in range(3)
         )
-        return x, y, z
+        return x, y, z - self.fewer
 
     @property
     def shape_out(self) -> tuple[int, ...]:
@@ -120,6 +121,7 @@ class Conv3d:
         windows = np.lib.stride_tricks.sliding_window_view(padded, window, (2, 3, 4))
         (sx, sy, sz), (dx, dy, dz) = self.stride, self.dilation
         taps = windows[:, :, ::sz, ::sy, ::sx, ::dz, ::dy, ::dx].transpose(0, 1, 5, 6, 7, 2, 3, 4)
+        taps = taps[:, :, :, :, :, : self.size_out[2]]
         patches = np.ascontiguousarray(taps).reshape(self.batch, w.shape[1], -1)
         exact = (w @ patches).reshape(self.shape_out) * self.scale
         magnitude = (np.abs(w) @ np.abs(patches)).reshape(self.shape_out) * abs(self.scale)
@@ -157,6 +159,7 @@ DIRECT = [
     Conv3d(4, 3, (10, 9, 3), (3, 3, 3), pad=(1, 1, 2), addend="c", batch=2, gaps=(0, 0, 0, 4)),
     Conv3d(20, 17, (17, 9, 6), pad=(1, 1, 1), frames_first=True, addend="its own"),
     Conv3d(3, 4, (5, 4, 1), (3, 2, 3), pad=(1, 1, 1)),
+    Conv3d(6, 5, (9, 7, 4), pad=(1, 1, 2), fewer=2, batch=2),
     Conv3d(7, 5, (1, 1, 20), (1, 1, 5), pad=(0, 0, 2), addend="c"),
 ]
 
@@ -165,6 +168,7 @@ TRANSFORMED = [
     Conv3d(20, 5, (9, 7, 4), (3, 3, 2), (1, 1, 2), (1, 1, 1), batch=2, gaps=(1, 2, 3, 4), w_type=Type.F16, scale=0.5),
     Conv3d(70, 16, (12, 6, 3), (3, 3, 3), dilation=(1, 1, 1), pad=(0, 0, 2), addend="its own", gaps=(0, 5, 1, 0)),
     Conv3d(24, 35, (8, 5, 6), (3, 3, 3), pad=(1, 1, 2), dilation=(1, 1, 2), addend="c", batch=2),
+    Conv3d(30, 20, (9, 7, 4), pad=(1, 1, 2), fewer=2, bias=True),
     Conv3d(40, 3, (17, 16, 2), (3, 3, 1), pad=(1, 1, 0), frames_first=True, addend="its own"),
 ]
 
@@ -223,7 +227,7 @@ WRONG: dict[str, Callable[[native.Conv2d], None]] = {
     **{f"{name} of frames is 0": frame(name, 0) for name in ("in", "kernel", "stride", "dilation")},
     "frames of c are negative": frame("out", -1),
     "the padding is negative": frame("pad", -1),
-    "frames do not follow": frame("out", 4),
+    "there are too many frames": frame("out", 6),
     "the kernel has too many frames": frame("kernel", 8),
     "the stride is not aligned": frame("x_stride", 322),
     "the image is doubled": lambda op: setattr(op, "x_doubled", True),

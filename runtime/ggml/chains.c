@@ -359,8 +359,12 @@ void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph
     const bool map = chain.plan.kind == SDGEN_MAP;
     if (map)
         chain.slot = node->op == GGML_OP_SCALE ? SCALE : node->op == GGML_OP_MUL ? WEIGHT : node->op == GGML_OP_ADD ? ADDEND : FUNCTION;
-    for (int s = 0; s < GGML_MAX_SRC && node->src[s]; s++)
-        add_read(&chain, node->src[s], head, map || chain.plan.kind == SDGEN_GROUP_NORM || chain.plan.kind == SDGEN_LAYER_NORM);
+    for (int s = 0; s < GGML_MAX_SRC && node->src[s]; s++) {
+        const struct ggml_tensor *read = node->src[s];
+        if (chain.plan.kind == SDGEN_CONV2D && s == 1 && read->op == GGML_OP_PAD && read->data != chain.plan.conv2d.x)
+            read = read->src[0]; /* the padding is the convolution's own */
+        add_read(&chain, read, head, map || chain.plan.kind == SDGEN_GROUP_NORM || chain.plan.kind == SDGEN_LAYER_NORM);
+    }
     struct chain best = chain;
     const char *why, *hazardous = NULL;
     /* Longer chains than a hazardous one may be without: a residual's memory is another than that of the bias added before. */

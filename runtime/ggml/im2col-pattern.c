@@ -132,69 +132,119 @@ static const struct ggml_tensor *merged(const struct sdgen_graph *graph, const s
                : NULL;
 }
 
-/* Whether what a convolution reads is there when it is computed, and its result is elsewhere. */
-static bool stays(const struct sdgen_graph *graph, const struct ggml_tensor *im2col, int begin, int at)
+/* The zeros that are put around an image for this convolution alone become its own padding: of as many pixels on both sides, and of frames
+ * before the first. The node that puts them there, or NULL. */
+static const struct ggml_tensor *take_padding(const struct sdgen_graph *graph, const struct ggml_tensor *im2col, struct sdgen_conv2d *op)
 {
-    for (int s = 0; s < 2; s++)
-        if (sdgen_overlap(im2col->src[s], graph->node[at]) || !sdgen_graph_stays(graph, im2col->src[s], begin, at))
-            return false;
-    return true;
+    const struct ggml_tensor *padded = im2col->src[1], *x = padded->src[0];
+    const int32_t *p = padded->op_params; /* before and after, dimension by dimension; whether circular */
+    const bool deep = op->frames.out, flat = !deep && im2col->op_params[6] != 1;
+    if (padded->op != GGML_OP_PAD || !is_free(graph, padded) || sdgen_graph_reader(graph, padded) != im2col || p[0] != p[1] ||
+        p[2] != p[3] || p[6] || p[7] || p[8] || (!deep && (p[4] || p[5])) || flat || x->type != GGML_TYPE_F32 ||
+        x->nb[0] != sizeof(float) || !sdgen_plain(x))
+        return NULL;
+    struct sdgen_conv2d without = *op;
+    without.x = x->data;
+    without.width = x->ne[0];
+    without.height = x->ne[1];
+    without.pad_x += p[0];
+    without.pad_y += p[2];
+    without.x_row_stride = (int64_t)x->nb[1];
+    without.x_channel_stride = (int64_t)x->nb[deep ? 3 : 2];
+    without.x_batch_stride = deep ? op->channels_in * (int64_t)x->nb[3] : (int64_t)x->nb[3];
+    without.frames.in = deep ? x->ne[2] : 0;
+    without.frames.pad += p[4];
+    without.frames.x_stride = deep ? (int64_t)x->nb[2] : 0;
+    if (sdgen_conv2d_check(&without))
+        return NULL;
+    *op = without;
+    return padded;
 }
 
-/* Has a convolution in the memory of its IM2COL be copied from there in the place of a node: of its product, or of the copy of that, for
- * which the product need not be; false where it does not stay so long. */
-static bool set_copy(const struct sdgen_graph *graph, struct sdgen_im2col_match *match, const struct ggml_tensor *im2col,
-                     const struct ggml_tensor *product, const struct ggml_tensor *to)
+/* Whether what a convolution reads is there when it is computed in the place of a node, and its result is elsewhere; x as of a node. */
+static bool stays(const struct sdgen_graph *graph, const struct ggml_tensor *im2col, const struct ggml_tensor *x, int from, int at)
 {
-    const int at = sdgen_graph_index(graph, to), between = sdgen_graph_index(graph, product);
-    const size_t row = (size_t)product->ne[0] * sizeof(float);
-    match->copy_at = at;
-    match->copy = (struct sdgen_copy){
-        .src = im2col->data, .dst = to->data, .row_bytes = row, .rows = {product->ne[1], 1, 1}, .stride = {row}};
-    match->nodes = to != product;
-    match->node[0] = between;
-    graph->skipped[between] = match->nodes;
-    if (!sdgen_overlap(im2col, to) && sdgen_graph_stays(graph, im2col, match->at + 1, at))
+    const struct ggml_tensor *w = im2col->src[0], *c = graph->node[at];
+    return !sdgen_overlap(w, c) && !sdgen_overlap(x, c) && sdgen_graph_stays(graph, x, from, at) &&
+           sdgen_graph_stays(graph, w, sdgen_graph_index(graph, im2col) + 1, at);
+}
+
+static void skip(const struct sdgen_graph *graph, struct sdgen_im2col_match *match, const struct ggml_tensor *node)
+{
+    match->node[match->nodes] = sdgen_graph_index(graph, node);
+    graph->skipped[match->node[match->nodes++]] = true;
+}
+
+void sdgen_unmatch_im2col(const struct sdgen_graph *graph, struct sdgen_im2col_match *match)
+{
+    while (match->nodes > 0)
+        graph->skipped[match->node[--match->nodes]] = false;
+}
+
+/* Where a convolution is computed, and what for that need not be. Of its nodes, `padded` may be NULL, as may `copy`. */
+static bool find_place(const struct sdgen_graph *graph, struct sdgen_im2col_match *match, const struct ggml_tensor *padded,
+                       const struct ggml_tensor *im2col, const struct ggml_tensor *product, const struct ggml_tensor *copy)
+{
+    const int index = sdgen_graph_index(graph, im2col), from = padded ? sdgen_graph_index(graph, padded) : index;
+    const struct ggml_tensor *x = padded ? padded->src[0] : im2col->src[1], *last = copy ? copy : product;
+    struct sdgen_conv2d *op = &match->plan.conv2d;
+    op->c = last->data;
+    match->copy_at = -1;
+    match->at = match->plan.head = sdgen_graph_index(graph, last);
+    if (padded)
+        skip(graph, match, padded);
+    skip(graph, match, im2col);
+    if (copy)
+        skip(graph, match, product);
+    if ((op->batch == 1 || copy) && stays(graph, im2col, x, from + 1, match->at))
         return true;
-    graph->skipped[between] = false;
+    sdgen_unmatch_im2col(graph, match);
+
+    op->c = im2col->data;
+    match->at = match->plan.head = index;
+    if (padded)
+        skip(graph, match, padded);
+    const int nodes = match->nodes;
+    const bool fits = ggml_nbytes(product) <= ggml_nbytes(im2col) && stays(graph, im2col, x, from + 1, index);
+    const struct ggml_tensor *places[] = {copy, op->batch == 1 ? product : NULL};
+    const size_t row = (size_t)product->ne[0] * sizeof(float);
+    for (int i = 0; i < 2 && fits; i++) {
+        if (!places[i])
+            continue;
+        match->copy_at = sdgen_graph_index(graph, places[i]);
+        match->copy = (struct sdgen_copy){
+            .src = im2col->data, .dst = places[i]->data, .row_bytes = row, .rows = {product->ne[1], 1, 1}, .stride = {row}};
+        if (places[i] != product)
+            skip(graph, match, product);
+        if (!sdgen_overlap(im2col, places[i]) && sdgen_graph_stays(graph, im2col, index + 1, match->copy_at))
+            return true;
+        while (match->nodes > nodes)
+            graph->skipped[match->node[--match->nodes]] = false;
+    }
+    sdgen_unmatch_im2col(graph, match);
     return false;
 }
 
 bool sdgen_match_im2col(const struct sdgen_graph *graph, int index, struct sdgen_im2col_match *match)
 {
     const struct ggml_tensor *im2col = graph->node[index];
-    *match = (struct sdgen_im2col_match){.plan.kind = SDGEN_CONV2D, .copy_at = -1};
+    *match = (struct sdgen_im2col_match){.plan.kind = SDGEN_CONV2D};
     struct sdgen_conv2d *op = &match->plan.conv2d;
     if ((im2col->op != GGML_OP_IM2COL && im2col->op != GGML_OP_IM2COL_3D) || !is_free(graph, im2col) || !set_operation(im2col, op))
         return false;
     const int64_t images = op->batch * (op->frames.out ? op->frames.out : 1), image = op->width_out * op->height_out;
     const struct ggml_tensor *product = product_of(graph, im2col, images * image, op->channels_out);
-    const struct ggml_tensor *copy = product ? merged(graph, product, op->batch, op->channels_out) : NULL;
-    if (!product || (op->batch > 1 && !copy))
+    if (!product)
         return false;
-    const size_t size = ggml_nbytes(product);
-    op->c_batch_stride = (int64_t)size / op->batch;
-    op->c = copy ? copy->data : product->data;
+    const struct ggml_tensor *copy = merged(graph, product, op->batch, op->channels_out);
+    op->c_batch_stride = (int64_t)ggml_nbytes(product) / op->batch;
+    op->c = product->data;
     if (sdgen_conv2d_check(op))
         return false;
-
-    match->at = sdgen_graph_index(graph, copy ? copy : product);
-    match->node[match->nodes++] = index;
-    if (copy)
-        match->node[match->nodes++] = sdgen_graph_index(graph, product);
-    for (int i = 0; i < match->nodes; i++)
-        graph->skipped[match->node[i]] = true;
-    match->plan.head = match->at;
-    if (stays(graph, im2col, index + 1, match->at))
+    const struct sdgen_conv2d of_padded = *op;
+    const struct ggml_tensor *padded = take_padding(graph, im2col, op);
+    if (padded && find_place(graph, match, padded, im2col, product, copy))
         return true;
-
-    for (int i = 0; i < match->nodes; i++)
-        graph->skipped[match->node[i]] = false;
-    match->nodes = 0;
-    if (size > ggml_nbytes(im2col) || !stays(graph, im2col, index, index))
-        return false;
-    match->at = match->plan.head = index;
-    op->c = im2col->data;
-    return (copy && set_copy(graph, match, im2col, product, copy)) ||
-           (op->batch == 1 && set_copy(graph, match, im2col, product, product));
+    *op = of_padded;
+    return find_place(graph, match, NULL, im2col, product, copy);
 }

@@ -303,6 +303,27 @@ static bool plan_upscale(const struct ggml_tensor *dst, struct sdgen_upscale *op
     return sdgen_upscale_check(op) == NULL;
 }
 
+/* With zeros; not with what lies at the other end. */
+static bool plan_pad(const struct ggml_tensor *dst, struct sdgen_pad *op)
+{
+    const struct ggml_tensor *x = dst->src[0];
+    const int32_t *paddings = dst->op_params; /* before and after, dimension by dimension; whether circular */
+    if (paddings[8] || x->type != GGML_TYPE_F32 || !rows(dst) || ggml_nelements(dst) < FEW)
+        return false;
+    *op = (struct sdgen_pad){
+        .x = x->data,
+        .x_stride = {(int64_t)x->nb[0], (int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
+        .y = dst->data,
+        .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
+    };
+    for (int d = 0; d < GGML_MAX_DIMS; d++) {
+        op->extent[d] = x->ne[d];
+        op->before[d] = paddings[2 * d];
+        op->after[d] = paddings[2 * d + 1];
+    }
+    return sdgen_pad_check(op) == NULL;
+}
+
 bool sdgen_knows(const struct ggml_tensor *node)
 {
     enum sdgen_function function;
@@ -319,6 +340,7 @@ bool sdgen_knows(const struct ggml_tensor *node)
     case GGML_OP_RMS_NORM:
     case GGML_OP_SOFT_MAX:
     case GGML_OP_UPSCALE:
+    case GGML_OP_PAD:
     case GGML_OP_CONT:
     case GGML_OP_CONCAT:
     case GGML_OP_ADD:
@@ -372,6 +394,10 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
         taken = plan_upscale(node, &plan->upscale);
         plan->kind = SDGEN_UPSCALE;
         break;
+    case GGML_OP_PAD:
+        taken = plan_pad(node, &plan->pad);
+        plan->kind = SDGEN_PAD;
+        break;
     case GGML_OP_CONT:
         taken = ggml_are_same_shape(node, node->src[0]) && ggml_nelements(node) >= FEW && plan_permute(node->src[0], node, 0, plan->permute);
         plan->kind = SDGEN_PERMUTE;
@@ -408,6 +434,7 @@ size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_no
     case SDGEN_PERMUTE: return sdgen_permute_work_size(with, &plan->permute[0], threads);
     case SDGEN_SOFTMAX: return sdgen_softmax_work_size(with, &plan->softmax, threads);
     case SDGEN_UPSCALE: return sdgen_upscale_work_size(with, &plan->upscale, threads);
+    case SDGEN_PAD: return sdgen_pad_work_size(with, &plan->pad, threads);
     default: return 0;
     }
 }

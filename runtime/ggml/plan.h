@@ -17,6 +17,7 @@ struct sdgen_node_plan {
         SDGEN_PERMUTE,
         SDGEN_SOFTMAX,
         SDGEN_UPSCALE,
+        SDGEN_PAD,
         SDGEN_NOTHING,
         SDGEN_COPY,
     } kind;
@@ -36,6 +37,7 @@ struct sdgen_node_plan {
         struct sdgen_permute permute[2]; /* one after the other; the second, of a CONCAT, has no x where there is one only */
         struct sdgen_softmax softmax;
         struct sdgen_upscale upscale;
+        struct sdgen_pad pad;
         struct sdgen_copy copy;
     };
 };
@@ -80,13 +82,14 @@ bool sdgen_match_gate(const struct ggml_cgraph *of, const struct sdgen_graph *gr
 struct sdgen_im2col_match {
     struct sdgen_node_plan plan;
     int at;             /* the node in whose place it is computed */
-    int nodes, node[2]; /* those that it makes needless */
+    int nodes, node[3]; /* those that it makes needless */
     int copy_at;        /* a node that only copies now; -1: none */
     struct sdgen_copy copy;
 };
 
 /* The convolution of an IM2COL; false where that is none. The nodes that it makes needless are marked as skipped. */
 bool sdgen_match_im2col(const struct sdgen_graph *graph, int index, struct sdgen_im2col_match *match);
+void sdgen_unmatch_im2col(const struct sdgen_graph *graph, struct sdgen_im2col_match *match); /* undoes the marks */
 
 /* The node that has the weights and the image of a convolution as its operands: the one that it began as, or its IM2COL. */
 const struct ggml_tensor *sdgen_convolved(const struct ggml_tensor *node);

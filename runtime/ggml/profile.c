@@ -118,6 +118,7 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
                  : plan->kind == SDGEN_PERMUTE    ? "permutation"
                  : plan->kind == SDGEN_SOFTMAX    ? "softmax"
                  : plan->kind == SDGEN_UPSCALE    ? "upscale"
+                 : plan->kind == SDGEN_PAD        ? "padding"
                  : plan->kind == SDGEN_COPY       ? "copy"
                  : plan->kind == SDGEN_NOTHING    ? "nothing"
                                                   : ggml_op_desc(node),

@@ -311,8 +311,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         if (node_work_size(&match.plan, n_threads) <= work_size)
             fuse_im2col(&graph, &match, state);
         else
-            for (int j = 0; j < match.nodes; j++)
-                graph.skipped[match.node[j]] = false;
+            sdgen_unmatch_im2col(&graph, &match);
     }
     for (int i = 0; i < graph.nodes; i++) {
         if (graph.node[i]->op != GGML_OP_SOFT_MAX)
@@ -464,6 +463,7 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_PERMUTE: compute_permute(plan, team); return true;
     case SDGEN_SOFTMAX: sdgen_softmax(&chosen.plan, &plan->softmax, team); return true;
     case SDGEN_UPSCALE: sdgen_upscale(&chosen.plan, &plan->upscale, team); return true;
+    case SDGEN_PAD: sdgen_pad(&chosen.plan, &plan->pad, team); return true;
     case SDGEN_COPY: compute_copy(plan, team); return true;
     case SDGEN_NOTHING: return true;
     default: return false;

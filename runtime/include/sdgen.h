@@ -350,7 +350,7 @@ struct sdgen_matmul {
  *
  *   c[b][oc][oz][oy][ox] = scale * sum over ic, kz, ky, kx of w[oc][ic][kz][ky][kx] * x[b][ic][oz sz + kz dz - pz][..][..] + bias[oc]
  *
- * with 0 for frames that x does not have. A channel's frames are without gaps in c, and `after` counts them as batches of a first
+ * with 0 for frames that x does not have; c may have fewer frames than there could be. A channel's frames are without gaps in c, and `after` counts them as batches of a first
  * dimension, those of x and c as batches of a second. */
 struct sdgen_frames {
     int64_t in, out; /* of x, of c */
@@ -496,6 +496,17 @@ struct sdgen_upscale {
     int64_t y_stride[3]; /* of all dimensions but the first */
 };
 
+/* An array of up to four dimensions among zeros, so many before and after it along each of them: y[i] = x[i - before], or 0 where x has no
+ * such element. The elements of the first dimension are side by side in y. */
+struct sdgen_pad {
+    int64_t extent[4]; /* of x */
+    int64_t before[4], after[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
@@ -515,6 +526,7 @@ SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
 SDGEN_API const char *sdgen_softmax_check(const struct sdgen_softmax *op);
 SDGEN_API const char *sdgen_upscale_check(const struct sdgen_upscale *op);
+SDGEN_API const char *sdgen_pad_check(const struct sdgen_pad *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
@@ -529,6 +541,7 @@ SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
 SDGEN_API size_t sdgen_softmax_work_size(const struct sdgen_plan *plan, const struct sdgen_softmax *op, int nth);
 SDGEN_API size_t sdgen_upscale_work_size(const struct sdgen_plan *plan, const struct sdgen_upscale *op, int nth);
+SDGEN_API size_t sdgen_pad_work_size(const struct sdgen_plan *plan, const struct sdgen_pad *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
@@ -541,6 +554,7 @@ SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdge
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_pad(const struct sdgen_plan *plan, const struct sdgen_pad *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

@@ -1050,8 +1050,13 @@ static struct ggml_tensor *convolution(struct scene *scene, struct ggml_tensor *
     struct ggml_context *ctx = scene->ctx;
     int64_t kernel = once_in(4) ? 1 : 3;
     struct ggml_tensor *w = leaf(scene, GGML_TYPE_F32, 1 / sqrtf((float)(x->ne[2] * kernel * kernel)), kernel, kernel, x->ne[2], out);
-    struct ggml_tensor *c = once_in(4) ? ggml_conv_2d(ctx, w, x, 1, 1, (int)kernel / 2, (int)kernel / 2, 1, 1)
-                                       : ggml_conv_2d_direct(ctx, w, x, 1, 1, (int)kernel / 2, (int)kernel / 2, 1, 1);
+    int pad = (int)kernel / 2;
+    const bool direct = !once_in(4);
+    if (!direct && once_in(2)) {
+        x = ggml_pad_ext(ctx, x, pad, pad, pad, pad, 0, 0, 0, 0);
+        pad = 0;
+    }
+    struct ggml_tensor *c = direct ? ggml_conv_2d_direct(ctx, w, x, 1, 1, pad, pad, 1, 1) : ggml_conv_2d(ctx, w, x, 1, 1, pad, pad, 1, 1);
     if (once_in(8))
         c = ggml_scale(ctx, c, 0.5f);
     return sometimes_shared(scene, once_in(5) ? c : maybe_in_place(scene, sometimes_shared(scene, c), channels(scene, c), false));

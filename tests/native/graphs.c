@@ -386,6 +386,17 @@ static void numbers_of(struct scene *scene, const struct ggml_tensor *t, double 
             to[place(t, i0, i1, i2, i3)] = (second ? b_at : a_at)[place(second ? b : a, at[0], at[1], at[2], at[3])];
         }
         break;
+    case GGML_OP_PAD: {
+        const int32_t *p = t->op_params;
+        FOR_ALL(t) {
+            int64_t at[] = {i0 - p[0], i1 - p[2], i2 - p[4], i3 - p[6]};
+            bool inside = true;
+            for (int d = 0; d < 4; d++)
+                inside = inside && at[d] >= 0 && at[d] < a->ne[d];
+            to[place(t, i0, i1, i2, i3)] = inside ? a_at[place(a, at[0], at[1], at[2], at[3])] : 0;
+        }
+        break;
+    }
     case GGML_OP_UPSCALE:
         FOR_ALL(t)
             to[place(t, i0, i1, i2, i3)] = a_at[place(a, i0 * a->ne[0] / t->ne[0], i1 * a->ne[1] / t->ne[1], i2 * a->ne[2] / t->ne[2],

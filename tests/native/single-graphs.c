@@ -109,6 +109,69 @@ static void frames_transformed(struct scene *scene)
     want(scene, ggml_conv_3d(ctx, half(scene, 3, 3, 3, 40 * 32), x, 40, 1, 1, 1, 1, 1, 0, 1, 1, 1));
 }
 
+/* As of videos: a frame sees none after it. */
+static struct ggml_tensor *causal(struct scene *scene, struct ggml_tensor *x, int after)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *padded = ggml_pad_ext(ctx, x, 1, 1, 1, 1, 2 - after, after, 0, 0);
+    struct ggml_tensor *c = ggml_conv_3d(ctx, half(scene, 3, 3, 3, 6 * 7), padded, 6, 1, 1, 1, 0, 0, 0, 1, 1, 1);
+    return ggml_add_inplace(ctx, c, ggml_reshape_4d(ctx, leaf(scene, GGML_TYPE_F32, 1, 7, 1, 1, 1), 1, 1, 1, 7));
+}
+
+static void frames_padded(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 13, 11, 5, 6);
+    want(scene, ggml_silu(ctx, causal(scene, x, 0)));
+    want(scene, ggml_silu(ctx, causal(scene, x, 1)));
+    want(scene, ggml_neg(ctx, x));
+}
+
+/* After the last frame there are zeros only as many as before the first. */
+static void frames_padded_after(struct scene *scene)
+{
+    struct ggml_tensor *x = made(scene, 13, 11, 5, 6);
+    want(scene, ggml_silu(scene->ctx, causal(scene, x, 2)));
+    want(scene, ggml_neg(scene->ctx, x));
+}
+
+/* The memory of what is padded is used again at once, or by the result. */
+static void frames_padded_overwritten(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 13, 11, 5, 6), *padded = ggml_pad_ext(ctx, x, 1, 1, 1, 1, 2, 0, 0, 0);
+    scene->apart = true;
+    expand(scene, padded);
+    clobber(scene, x);
+    want(scene, ggml_conv_3d(ctx, half(scene, 3, 3, 3, 6 * 7), padded, 6, 1, 1, 1, 0, 0, 0, 1, 1, 1));
+}
+
+static void frames_padded_on_image(struct scene *scene)
+{
+    struct ggml_tensor *x = made(scene, 13, 11, 5, 6), *c = causal(scene, x, 0);
+    scene->apart = true;
+    expand(scene, c);
+    want(scene, ggml_neg(scene->ctx, c));
+    scene->overlay[scene->overlays++] = (struct overlay){.node = root(c), .on = x};
+}
+
+static void padding_read_twice(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 13, 11, 6, 1), *padded = ggml_pad_ext(ctx, x, 1, 1, 1, 1, 0, 0, 0, 0);
+    want(scene, ggml_conv_2d(ctx, half(scene, 3, 3, 6, 7), padded, 1, 1, 0, 0, 1, 1));
+    want(scene, ggml_neg(ctx, padded));
+}
+
+static void image_padded(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 40, 30, 6, 1);
+    want(scene, ggml_conv_2d(ctx, half(scene, 3, 3, 6, 7), ggml_pad_ext(ctx, x, 2, 2, 1, 1, 0, 0, 0, 0), 1, 1, 0, 0, 1, 1));
+    want(scene, ggml_conv_2d(ctx, half(scene, 3, 3, 6, 7), ggml_pad_ext(ctx, x, 0, 1, 0, 1, 0, 0, 0, 0), 2, 2, 0, 0, 1, 1));
+    want(scene, ggml_neg(ctx, x));
+}
+
 static void frames_convolved_directly(struct scene *scene)
 {
     struct ggml_context *ctx = scene->ctx;
@@ -242,6 +305,17 @@ static void channels_apart(struct scene *scene)
     want(scene, ggml_conv_1d_dw(scene->ctx, half(scene, 3, 1, 12, 1), x, 1, 1, 1));
 }
 
+/* ---- paddings ---- */
+
+static void padded(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 13, 17, 12, 2);
+    want(scene, ggml_pad(ctx, x, 3, 2, 0, 1));
+    want(scene, ggml_pad_ext(ctx, x, 1, 1, 1, 1, 2, 0, 0, 0));
+    want(scene, ggml_pad_ext(ctx, ggml_permute(ctx, x, 1, 0, 2, 3), 5, 0, 0, 4, 1, 3, 2, 0));
+}
+
 /* ---- others ---- */
 
 static void norms(struct scene *scene)
@@ -319,9 +393,16 @@ static const struct {
     {"soft_max_of_view", soft_max_of_view},
     {"upscale", upscale},
     {"upscale_between", upscale_between},
+    {"padded", padded},
     {"frames_convolved", frames_convolved},
     {"frames_convolved_otherwise", frames_convolved_otherwise},
     {"frames_transformed", frames_transformed},
+    {"frames_padded", frames_padded},
+    {"frames_padded_after", frames_padded_after},
+    {"frames_padded_overwritten", frames_padded_overwritten},
+    {"frames_padded_on_image", frames_padded_on_image},
+    {"padding_read_twice", padding_read_twice},
+    {"image_padded", image_padded},
     {"frames_convolved_directly", frames_convolved_directly},
     {"images_convolved", images_convolved},
     {"rows_convolved", rows_convolved},

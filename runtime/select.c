@@ -71,6 +71,7 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_UNPACK_KERNEL(type, width, level, symbol) [LEVEL_##level].unpack = symbol,
 #define SDGEN_MAP_KERNEL(function, level, symbol) [LEVEL_##level].map[FUNCTION_##function] = symbol,
 #define SDGEN_MOMENTS_KERNEL(type, level, symbol) [LEVEL_##level].moments = symbol,
+#define SDGEN_NH_KERNEL(type, level, symbol) [LEVEL_##level].nh = symbol,
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
@@ -98,6 +99,7 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_UNPACK_KERNEL(type, width, level, symbol) ROW("unpack", #type, 1, width, 0, level, symbol)
 #define SDGEN_MAP_KERNEL(function, level, symbol) ROW("map_" #function, "f32", 0, 0, 0, level, symbol)
 #define SDGEN_MOMENTS_KERNEL(type, level, symbol) ROW("moments", #type, 0, 0, 0, level, symbol)
+#define SDGEN_NH_KERNEL(type, level, symbol) ROW("nh", #type, 0, 0, 0, level, symbol)
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, 0, level, symbol)
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)

@@ -261,6 +261,24 @@ int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv
     return best;
 }
 
+/* Where transformed weights are kept: with so few panels of tiles, for which they would be transformed, and so many input channels.
+ *
+ * Measured on one core of a Zen 5 that others shared, six layers of FP16 weights in turn, hash included: best times kept for those
+ * transformed at each use. C: 1280 channels at 8x8 1.8, at 16x16 1.5, 640 at 32x32 1.2. AVX2: 1280 at 8x8 1.04, 2560 at 8x8 1.00 to 1.05,
+ * 1280 and 2560 at 16x16 1.05 to 1.12, 640 at 16x16 1.04, 640 at 32x32 0.97, 320 at 16x16 0.74. AVX-512, whose transform takes half
+ * as long while memory is no faster: 0.88 to 1.0 at 8x8, 0.95 to 1.05 at 16x16. */
+static const struct {
+    int64_t most_panels, least_channels;
+} kept_weights[LEVELS] = {[SDGEN_LEVEL_C] = {8, 0}, [SDGEN_LEVEL_AVX2] = {1, 640}, [SDGEN_LEVEL_AVX512] = {0, 0}};
+
+bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panels)
+{
+    for (int level = 0; plan->store && level < LEVELS; level++)
+        if (plan->kernels == &tables[level])
+            return panels <= kept_weights[level].most_panels && op->channels_in >= kept_weights[level].least_channels;
+    return false;
+}
+
 bool sdgen_has_tile(enum sdgen_level level, int columns)
 {
     for (int i = 0; i < TILES; i++)

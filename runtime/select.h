@@ -65,4 +65,8 @@ bool sdgen_tuning_from_environment(struct sdgen_tuning *tuning, enum sdgen_level
 /* The m of F(m x m, 3 x 3) for a convolution, 2 where its image is doubled; 0: directly. A pure function. */
 int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 
+/* Whether the transformed weights of a convolution by Winograd's method, whose tiles fill so many panels, are better taken from the plan's
+ * store than transformed at each use; false where it has none. A pure function. */
+bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panels);
+
 #endif

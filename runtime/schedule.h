@@ -29,13 +29,15 @@ static inline struct sdgen_queue *sdgen_queue(const struct sdgen_team *team)
  * have begun their last ones just before it. */
 static inline int64_t sdgen_queue_share(int64_t count, int64_t next, int64_t whole, int nth, int64_t taken)
 {
-    int64_t share = (count - next) * (taken + whole) / (next + whole), even = count / nth - taken;
-    return 5 * taken * nth >= 4 * next && even > share ? even : share;
+    int64_t left = count - next, share = left * (taken + whole) / (next + whole), even = count / nth - taken;
+    if (5 * taken * nth >= 4 * next && even > share)
+        share = even < left ? even : left;
+    return share;
 }
 
 /* Takes [*begin, *end), at most `most` items; false when none is left. Every thread takes until then, and not again.
  *
- * Items may come in wholes of several, which cost less together: nothing is taken across the end of one but further ones. Where so many
+ * Items may come in wholes of several, which cost less together: what is taken is whole ones, or a part of one. Where so many
  * may be taken, less than one is only where a thread's share of what is left is less: then equal pieces. That share is even, or by the
  * thread's speed if it counts what it has taken of the lot, in *taken, 0 at first; NULL: it does not. */
 static inline bool sdgen_queue_take(struct sdgen_queue *queue, int64_t count, int64_t whole, int64_t most, int nth, int64_t *taken,
@@ -56,7 +58,7 @@ static inline bool sdgen_queue_take(struct sdgen_queue *queue, int64_t count, in
         take = nth == 1 ? share : share / 2;
         take = take < whole && whole <= most ? whole : take < 1 ? 1 : take > most ? most : take;
         if (take >= rest)
-            take = rest + (take - rest) / whole * whole;
+            take = rest < whole ? rest : take / whole * whole;
         if (share < take) {
             int64_t pieces = share < 1 ? take : (take + share - 1) / share;
             take = (take + pieces - 1) / pieces;

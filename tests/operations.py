@@ -84,6 +84,7 @@ class Run:
     slow: int = -1
     blocking: native.Blocking | None = None
     work_shift: int = 1
+    store: int | None = None  # its address
     winograd: int = 0  # m of F(m x m, 3 x 3); 0: directly; -1: chosen by shape
     guards: Callable[[Flush], AbstractContextManager[Guards]] = field(default=guards, repr=False)
 
@@ -109,7 +110,8 @@ def execute(name: str, op: Any, arrays: Guards, run: Run, what: str) -> None:
     check, size_of = getattr(native, f"{name}_check"), getattr(native, f"{name}_work_size")
     assert check(ctypes.byref(op)) is None, f"{what}: {check(ctypes.byref(op)).decode()}"
     plan = native.Plan(
-        native.sdgen_kernels(run.tile.level), run.blocking or default_blocking(), *(run.tile.columns, run.winograd)
+        *(native.sdgen_kernels(run.tile.level), run.blocking or default_blocking()),
+        *(run.tile.columns, run.winograd, run.store),
     )
     size = size_of(ctypes.byref(plan), ctypes.byref(op), run.threads)
     work = arrays.array("work", (size,), np.uint8, run.work_shift)

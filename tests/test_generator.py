@@ -184,6 +184,7 @@ def test_headers_compile_and_agree_with_the_banners(out: Path) -> None:
         contract.WINOGRAD_OUTPUT_KERNEL,
         contract.MAP_KERNEL,
         contract.MOMENTS_KERNEL,
+        contract.NH_KERNEL,
         contract.SCORES_KERNEL,
         contract.PACK_ROWS,
         contract.UNPACK_KERNEL,

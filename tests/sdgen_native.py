@@ -617,6 +617,12 @@ test_team_run = _function(
     None,
     *(c_void_p, POINTER(Plan), c_void_p, c_int, c_int, c_void_p, c_size_t, POINTER(Report)),
 )
+test_queue = _function(
+    _support,
+    "sdgen_test_queue",
+    c_int64,
+    *(c_int64, c_int64, c_int64, c_int, c_bool, c_char_p, c_size_t),
+)
 test_simulate = _function(
     _support,
     "sdgen_test_simulate",

@@ -703,6 +703,13 @@ def test_wrong_usage_ends_with_status_2(arguments: list[str]) -> None:
     assert ended.value.code == 2
 
 
+def test_list_builds_nothing() -> None:
+    """PeachPy alone takes a second to import."""
+    program = "import sys; from gen.__main__ import main; main(['list']); sys.exit('peachpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0 and done.stdout.split() == [kernel.spec.name for kernel in KERNELS]
+
+
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     assert capsys.readouterr().out.split() == [kernel.spec.name for kernel in KERNELS]

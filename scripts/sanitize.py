@@ -57,7 +57,7 @@ def compile_all() -> dict[str, str]:
         words = re.sub(r" -M[DFT]( [^ -][^ ]*)?(?= )", "", entry["command"])  # ninja's list of headers is not for this
         command = [word for word in shlex.split(words) if not re.fullmatch("-O.|-Werror|-DNDEBUG", word)]
         command[command.index("-o") + 1] = objects[-1]
-        commands.append([command[0], *SANITIZERS, *command[1:]])
+        commands.append([*command, *SANITIZERS])
     ggml = BUILD / "src" / "patched" / "ggml"
     parts = [part for program in PROGRAMS.values() for part in program]
     for part in parts:

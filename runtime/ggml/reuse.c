@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Less is not worth it: for each number of w a product of R rows makes R FMAs, and the hash takes as long as some 4; for each number of x there
- * are as many FMAs as columns. */
+/* Less is not worth it: for each number of w a product makes as many FMAs as it has rows, and the hash takes as long as some 4; for each
+ * number of x as many as it has columns. */
 enum { LEAST_ROWS = 48, LEAST_COLUMNS = 256 };
 
 enum {
@@ -114,7 +114,8 @@ static bool hash(struct sdgen_reuse *shared, const struct sdgen_kernels *kernels
     while (sdgen_queue_take(sdgen_queue(team), slices, 1, slices, team->nth, NULL, &begin, &end)) {
         for (int64_t i = begin; i < end; i++) {
             int64_t first = rows * i / slices, behind = rows * (i + 1) / slices;
-            shared->slice[i] = sdgen_hash(kernels, (const char *)data + first * stride, (size_t)(behind - first), (size_t)row_bytes, (ptrdiff_t)stride);
+            shared->slice[i] = sdgen_hash(kernels, (const char *)data + first * stride, (size_t)(behind - first), (size_t)row_bytes,
+                                          (ptrdiff_t)stride);
         }
         const int taken = (int)(end - begin);
         last = atomic_fetch_add_explicit(&shared->done, taken, memory_order_acq_rel) + taken == slices;

@@ -16,6 +16,39 @@ static int64_t repeat_of(const struct sdgen_conv2d *op)
     return op->x_doubled ? 2 : 1;
 }
 
+struct sdgen_group_norm sdgen_conv2d_norm(const struct sdgen_conv2d *op)
+{
+    const struct sdgen_before *before = &op->before;
+    return (struct sdgen_group_norm){
+        .batch = op->batch,
+        .channels = op->channels_in,
+        .pixels = op->width * op->height,
+        .groups = before->groups,
+        .x = op->x,
+        .x_channel_stride = op->x_channel_stride,
+        .x_batch_stride = op->x_batch_stride,
+        .weight = before->weight,
+        .bias = before->bias,
+        .eps = before->eps,
+        .function = before->function,
+        .parameter = {before->parameter[0], before->parameter[1]},
+        .sums = before->sums,
+        .sum_pieces = before->sum_pieces,
+    };
+}
+
+static const char *before_check(const struct sdgen_conv2d *op)
+{
+    if (op->x_doubled)
+        return "x is doubled after a norm";
+    if (op->x_row_stride != op->width * (int64_t)sizeof(float))
+        return "x is normed and has gaps between its rows";
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    norm.y = op->c; /* any array: it is not written as a whole */
+    norm.y_channel_stride = norm.pixels * (int64_t)sizeof(float);
+    return sdgen_group_norm_check(&norm);
+}
+
 const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
 {
     int64_t width = op->width * repeat_of(op), height = op->height * repeat_of(op);
@@ -47,6 +80,9 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
         return "batches of c overlap";
     if (op->after.addend.data == op->c && op->scale != 1)
         return "an addend that is c is not scaled, the convolution is";
+    const char *wrong = op->before.groups ? before_check(op) : NULL;
+    if (wrong)
+        return wrong;
     int64_t row = op->width_out * op->height_out * (int64_t)sizeof(float);
     return sdgen_after_check(&op->after, op->c, (const int64_t[]){row, op->batch > 1 ? op->c_batch_stride : -1, -1});
 }
@@ -216,6 +252,19 @@ void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2
     struct sdgen_conv2d flat = flattened(op);
     struct sdgen_gemm gemm = gemm_of(plan, &flat);
     sdgen_gemm(plan, &gemm, team);
+}
+
+bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    return !op->x_doubled && sdgen_select_winograd(plan, op) != 0;
+}
+
+bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    /* Row by row of tiles, where rows are those of x. */
+    return op->before.groups && sdgen_conv2d_norms(plan, op) && op->pad_x == 1 && op->pad_y == 1 &&
+           op->x_channel_stride == op->width * op->height * (int64_t)sizeof(float) &&
+           (op->batch == 1 || op->x_batch_stride == op->c_batch_stride);
 }
 
 size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)

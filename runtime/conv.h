@@ -4,6 +4,9 @@
 
 #include "gemm.h"
 
+/* The norm before a convolution, by itself; where there is none, one of no groups. */
+struct sdgen_group_norm sdgen_conv2d_norm(const struct sdgen_conv2d *op);
+
 /* Directly, any convolution (conv.c). */
 size_t sdgen_conv2d_direct_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth);
 void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team);

@@ -33,4 +33,18 @@ static inline struct sdgen_parts sdgen_parts_of(int64_t length)
     return (struct sdgen_parts){.count = sdgen_ceil_div(length, size), .size = size};
 }
 
+/* What a norm does to a channel: x * scale + shift. */
+struct sdgen_line {
+    float scale, shift;
+};
+
+/* A group norm's sums, group after group of each image: those it was given, or made by all threads, who wait for each other then, into
+ * memory of so many bytes, aligned to doubles. */
+size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op);
+const double (*sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                                     double (*memory)[2]))[2];
+
+/* The lines of a group's channels; groups are counted over all images. */
+void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines);
+
 #endif

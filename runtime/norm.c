@@ -18,10 +18,10 @@ static struct affine affine_of(const double sums[2], double count, double eps, b
 
 /* x * scale + shift = (x - mean) * scale * weight + bias. The shift is made for the scale as rounded, so that rounding the scale costs
  * nothing where the mean is many times the deviation. */
-static void set_affine(struct sdgen_map_run *run, const struct affine *affine, double weight, double bias)
+static struct sdgen_line line_of(const struct affine *affine, double weight, double bias)
 {
-    run->scale = (float)(affine->scale * weight);
-    run->shift = (float)(bias - affine->mean * (double)run->scale);
+    float scale = (float)(affine->scale * weight);
+    return (struct sdgen_line){.scale = scale, .shift = (float)(bias - affine->mean * (double)scale)};
 }
 
 /* ---- groups ---- */
@@ -81,16 +81,35 @@ static void sum_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         plan->kernels->moments((size_t)piece->pixels, sdgen_at(x, c * op->x_channel_stride), sums);
 }
 
-static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
-                      const double (*partial)[2], int64_t partials)
+/* Of a group in an image, the sums of all its pieces. */
+static struct affine affine_of_group(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group)
 {
-    double sums[2] = {0};
-    for (int64_t i = 0; i < partials; i++) {
-        sums[0] += partial[i][0];
-        sums[1] += partial[i][1];
+    double all[2] = {0};
+    int64_t channels = op->channels / op->groups, count = op->sums ? channels * op->sum_pieces : pieces_of(op).count;
+    for (const double(*piece)[2] = sums + group * count; piece < sums + (group + 1) * count; piece++) {
+        all[0] += (*piece)[0];
+        all[1] += (*piece)[1];
     }
-    double count = (double)(op->channels / op->groups) * (double)op->pixels;
-    struct affine affine = affine_of(sums, count, (double)op->eps, false);
+    return affine_of(all, (double)channels * (double)op->pixels, (double)op->eps, false);
+}
+
+static struct sdgen_line line_of_channel(const struct sdgen_group_norm *op, const struct affine *affine, int64_t channel)
+{
+    return line_of(affine, op->weight ? (double)op->weight[channel] : 1, op->bias ? (double)op->bias[channel] : 0);
+}
+
+void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines)
+{
+    struct affine affine = affine_of_group(op, sums, group);
+    int64_t channels = op->channels / op->groups;
+    for (int64_t c = 0; c < channels; c++)
+        lines[c] = line_of_channel(op, &affine, group % op->groups * channels + c);
+}
+
+static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
+                      const double (*sums)[2])
+{
+    struct affine affine = affine_of_group(op, sums, piece->group);
     struct sdgen_map_run run = {
         .x = x_of(op, piece),
         .y = (float *)(void *)((char *)op->y + piece->batch * op->y_batch_stride + piece->channel * op->y_channel_stride) +
@@ -99,7 +118,9 @@ static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         .parameter = {op->parameter[0], op->parameter[1]},
     };
     for (int64_t c = piece->channel; c < piece->channel + piece->channels; c++) {
-        set_affine(&run, &affine, op->weight ? (double)op->weight[c] : 1, op->bias ? (double)op->bias[c] : 0);
+        struct sdgen_line line = line_of_channel(op, &affine, c);
+        run.scale = line.scale;
+        run.shift = line.shift;
         plan->kernels->map[op->function](&run);
         run.x = sdgen_at(run.x, op->x_channel_stride);
         run.y = (float *)(void *)((char *)run.y + op->y_channel_stride);
@@ -122,31 +143,49 @@ const char *sdgen_group_norm_check(const struct sdgen_group_norm *op)
         return "an array or one of its strides is not aligned to elements";
     if (op->channels > 1 && op->y_channel_stride < op->pixels * (int64_t)sizeof(float))
         return "channels of y overlap";
+    if (op->sums && (op->sum_pieces <= 0 || (uintptr_t)op->sums % sizeof(double)))
+        return "the sums are of no pieces, or not aligned to their elements";
     return NULL;
 }
 
-size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth)
+size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op)
 {
-    (void)plan, (void)nth;
-    return _Alignof(double) + (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
+    return op->sums ? 0 : (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
 }
 
-void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team)
+const double (*sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                                     double (*memory)[2]))[2]
 {
-    const uintptr_t align = _Alignof(double), base = (uintptr_t)team->work;
-    double(*partial)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
+    if (op->sums)
+        return op->sums;
     struct pieces pieces = pieces_of(op);
     int64_t items = op->batch * op->groups * pieces.count, first, end;
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
-            sum_piece(plan, op, &piece, partial[item]);
+            sum_piece(plan, op, &piece, memory[item]);
         }
     sdgen_wait(team);
+    return (const double(*)[2])memory;
+}
+
+size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth)
+{
+    (void)plan, (void)nth;
+    return _Alignof(double) + sdgen_group_norm_sums_size(op);
+}
+
+void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team)
+{
+    const uintptr_t align = _Alignof(double), base = (uintptr_t)team->work;
+    double(*memory)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
+    const double(*sums)[2] = sdgen_group_norm_sums(plan, op, team, memory);
+    struct pieces pieces = pieces_of(op);
+    int64_t items = op->batch * op->groups * pieces.count, first, end;
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
-            map_piece(plan, op, &piece, (const double(*)[2])(partial + piece.group * pieces.count), pieces.count);
+            map_piece(plan, op, &piece, sums);
         }
 }
 
@@ -171,7 +210,9 @@ static void normalize_row(const struct sdgen_plan *plan, const struct sdgen_laye
         .weight = op->weight,
         .addend = op->bias,
     };
-    set_affine(&run, &affine, 1, 0);
+    struct sdgen_line line = line_of(&affine, 1, 0);
+    run.scale = line.scale;
+    run.shift = line.shift;
     plan->kernels->map[SDGEN_FUNCTION_NONE](&run);
 }
 

@@ -10,13 +10,20 @@
  * halves of a block are handed out, so that a slow thread does not come last with a whole one; each transforms the weights once more,
  * which costs as much as the products of four columns.
  *
+ * With a norm before it, a thread norms in step 1 what it then transforms: the rows of a few channels, into a strip that holds them for
+ * the tiles of the next blocks too, so that each row is normed once. (Normed for each row of tiles, two of six rows would be normed twice
+ * with F(4 x 4), and SiLU once is a 20th of such a convolution of 128 channels as it is, on one core of a Zen 5 with AVX2.) Rows are
+ * normed to their ends, so what is read of x lies below what was written in the meantime, and the output may take x's place.
+ *
  * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Kept transformed from
  * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, medians in
  * multiples of the FMA peak): 1280 channels at 8x8 1.34 for 1.49 (but 1.80 in the best sample), at 16x16 3.14 for 2.92, 640 at 32x32
  * 3.2 for 3.25, 320 at 64x64 3.0 for 3.2. What may be gained, at 8x8 and 16x16, costs 105 and 236 MB of memory a layer. */
 #include "conv.h"
 
-#include "schedule.h"
+#include "elementwise.h"
+
+#include <string.h>
 
 enum {
     QUAD = 4,            /* tiles */
@@ -26,8 +33,12 @@ enum {
     LEAST_CHAINS = 3,    /* for accuracy where there are few input channels */
     TAP_GAP = 16,        /* numbers between taps: without, all taps of a channel may lie in one set of L1 */
     INPUT_CHANNELS = 64, /* input channels transformed at a time */
+    /* ... and where they are normed first: at most, so that they stay in L2, and at least, where threads share them. */
+    NORMED_CHANNELS = 16,
+    LEAST_NORMED_CHANNELS = 4,
     LEAST_SHARES = 4,    /* shares of V for each thread, at least */
     MOST_PARTS = 2,      /* of a share, in the end; each transforms the weights once more */
+    HALO = 2,            /* rows of x that a tile shares with the one below */
     LINE = 64,
 };
 
@@ -47,6 +58,7 @@ struct cut {
     int64_t groups;       /* of output channels */
     int64_t shares;       /* of a block's panels that are handed out apart, because there are few groups and blocks */
     int64_t parts;        /* of a share, handed out apart in the end */
+    int64_t strip_rows;   /* of normed x that are there at a time, whole rows of tiles; 0: x is read as it is */
 };
 
 static const struct sdgen_winograd_kernels *kernels_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
@@ -94,12 +106,21 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     cut.chain = sdgen_ceil_div(op->channels_in, chains);
     cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups * v_blocks), cut.block_panels);
     cut.parts = nth == 1 ? 1 : sdgen_min(cut.block_panels / cut.shares, MOST_PARTS);
+
+    /* Rows of tiles that V may be of, the one that each image has more of in the strip, and the last one's halo. */
+    int64_t tile_rows = sdgen_min(sdgen_ceil_div(cut.v_panels * cut.panel_quads - 1, cut.quads_x) + 1, cut.tiles_y * op->batch);
+    int64_t gaps = sdgen_ceil_div(tile_rows - 1, cut.tiles_y);
+    cut.strip_rows = op->before.groups ? (tile_rows + gaps + 1) * m : 0;
     return cut;
 }
 
-/* Working memory: V, and for each thread its packed weights, U, M and, where something becomes of it, the output. */
+/* Working memory: V, with a norm before it a strip of x, the lines of its channels and its sums, and for each thread its packed weights,
+ * U, M and, where something becomes of it, the output. */
 struct work {
-    float *v, *packed, *u, *m, *y;
+    float *v, *strip;
+    struct sdgen_line *lines;
+    double (*sums)[2];
+    float *packed, *u, *m, *y;
 };
 
 static size_t line_up(int64_t floats)
@@ -126,6 +147,33 @@ static int64_t m_tap(int64_t columns)
 static size_t v_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
     return line_up(cut->taps * v_tap(cut, op, cut->v_panels));
+}
+
+/* Numbers from channel to channel of the strip. */
+static int64_t strip_channel(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return (cut->strip_rows + HALO) * op->width;
+}
+
+static size_t strip_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return cut->strip_rows ? line_up(op->channels_in * strip_channel(cut, op)) : 0;
+}
+
+static size_t lines_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return cut->strip_rows ? line_up(op->batch * op->channels_in * (int64_t)(sizeof(struct sdgen_line) / sizeof(float))) : 0;
+}
+
+static size_t sums_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    return cut->strip_rows ? line_up((int64_t)(sdgen_group_norm_sums_size(&norm) / sizeof(float))) : 0;
+}
+
+static size_t shared_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return v_size(cut, op) + strip_size(cut, op) + lines_size(cut, op) + sums_size(cut, op);
 }
 
 static size_t packed_size(const struct cut *cut)
@@ -167,7 +215,7 @@ static size_t own_size(const struct cut *cut, const struct sdgen_conv2d *op)
 size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
 {
     struct cut cut = cut_of(plan, op, m, nth);
-    return LINE + v_size(&cut, op) + (size_t)nth * own_size(&cut, op);
+    return LINE + shared_size(&cut, op) + (size_t)nth * own_size(&cut, op);
 }
 
 static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op, const struct sdgen_team *team)
@@ -176,7 +224,10 @@ static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op,
     base += (LINE - (uintptr_t)base % LINE) % LINE;
     struct work work;
     work.v = (float *)(void *)base;
-    base += v_size(cut, op) + (size_t)team->ith * own_size(cut, op);
+    work.strip = (float *)(void *)(base + v_size(cut, op));
+    work.lines = (struct sdgen_line *)(void *)(base + v_size(cut, op) + strip_size(cut, op));
+    work.sums = (double(*)[2])(void *)(base + v_size(cut, op) + strip_size(cut, op) + lines_size(cut, op));
+    base += shared_size(cut, op) + (size_t)team->ith * own_size(cut, op);
     work.packed = (float *)(void *)base;
     work.u = (float *)(void *)(base + packed_size(cut));
     work.m = (float *)(void *)(base + packed_size(cut) + u_size(cut));
@@ -209,16 +260,97 @@ static int64_t load_count(const struct cut *cut)
     return counts[cut->t];
 }
 
-static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel,
+/* ---- x, normed ----
+ *
+ * Rows of the strip are counted over all images, from the padding above on, with a row of tiles more for each image, so that none has
+ * rows of two. Row r lies at r % strip_rows, and the first HALO ones again behind the last, so that the rows of a tile lie side by
+ * side. */
+
+/* The first row that a quad reads. */
+static int64_t strip_row(const struct cut *cut, int64_t quad)
+{
+    int64_t tile_row = quad / cut->quads_x;
+    return (tile_row + tile_row / cut->tiles_y) * cut->m;
+}
+
+/* Rows [begin, end) of the strip, which some panels read beside those that the panels before have read. */
+struct rows {
+    int64_t begin, end;
+};
+
+static struct rows rows_of(const struct cut *cut, int64_t panel, int64_t panels)
+{
+    int64_t quad = panel * cut->panel_quads, last = sdgen_min(quad + panels * cut->panel_quads, cut->quads) - 1;
+    int64_t normed = quad ? strip_row(cut, quad - 1) + cut->t : 0;
+    return (struct rows){.begin = sdgen_max(strip_row(cut, quad), normed), .end = strip_row(cut, last) + cut->t};
+}
+
+/* Rows [begin, end) of an image's channel, that are side by side in the strip too. */
+static void norm_rows(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
+                      int64_t image, int64_t channel, int64_t begin, int64_t end, int64_t strip_row)
+{
+    float *strip = work->strip + channel * strip_channel(cut, op);
+    const struct sdgen_line line = work->lines[image * op->channels_in + channel];
+    plan->kernels->map[op->before.function](&(struct sdgen_map_run){
+        .x = sdgen_at(op->x, image * op->x_batch_stride + channel * op->x_channel_stride + begin * op->x_row_stride),
+        .y = strip + strip_row * op->width,
+        .n = (end - begin) * op->width,
+        .scale = line.scale,
+        .shift = line.shift,
+        .parameter = {op->before.parameter[0], op->before.parameter[1]},
+    });
+    int64_t again = sdgen_min(HALO - strip_row, end - begin);
+    if (again > 0)
+        memcpy(strip + (cut->strip_rows + strip_row) * op->width, strip + strip_row * op->width,
+               (size_t)(again * op->width) * sizeof(float));
+}
+
+static void norm_channels(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
+                          struct rows rows, int64_t channel, int64_t channels)
+{
+    const int64_t image_rows = (cut->tiles_y + 1) * cut->m;
+    for (int64_t row = rows.begin, next; row < rows.end; row = next) {
+        int64_t strip_row = row % cut->strip_rows, image = row / image_rows, y = row % image_rows - op->pad_y;
+        next = sdgen_min(sdgen_min(rows.end, row + cut->strip_rows - strip_row), (image + 1) * image_rows);
+        int64_t begin = sdgen_max(y, 0), end = sdgen_min(y + next - row, op->height);
+        for (int64_t c = channel; begin < end && c < channel + channels; c++)
+            norm_rows(plan, op, cut, work, image, c, begin, end, strip_row + begin - y);
+    }
+}
+
+/* What becomes of each channel of x. */
+static void begin_norm(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team,
+                       const struct work *work)
+{
+    const struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    const double(*sums)[2] = sdgen_group_norm_sums(plan, &norm, team, work->sums);
+    int64_t groups = norm.batch * norm.groups, channels = norm.channels / norm.groups;
+    for (int64_t group = groups * team->ith / team->nth; group < groups * (team->ith + 1) / team->nth; group++)
+        sdgen_group_norm_lines(&norm, sums, group, work->lines + group * channels);
+    sdgen_wait(team);
+}
+
+/* ---- x to V ---- */
+
+/* Input channels that are normed and transformed at a time. */
+static int64_t normed_channels(const struct sdgen_conv2d *op, int nth)
+{
+    int64_t share = nth == 1 ? NORMED_CHANNELS : op->channels_in / ((int64_t)LEAST_SHARES * nth);
+    return sdgen_max(sdgen_min(share, NORMED_CHANNELS), LEAST_NORMED_CHANNELS);
+}
+
+static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, const struct work *work, int64_t quad, int64_t channel,
                            struct sdgen_winograd_input *input, int64_t q)
 {
     struct place place;
     bool exists = place_of(cut, quad, &place);
     int64_t x = place.x / cut->m * cut->step - op->pad_x, y = place.y / cut->m * cut->step - op->pad_y;
-    int64_t offset = exists ? place.image * op->x_batch_stride + channel * op->x_channel_stride + y * op->x_row_stride +
-                                  x * (int64_t)sizeof(float)
-                            : 0;
-    input->x[q] = (const float *)((uintptr_t)op->x + (uintptr_t)offset); /* may begin before the image */
+    int64_t offset = exists ? channel * input->channel_stride + x * (int64_t)sizeof(float) : 0;
+    if (exists)
+        offset += cut->strip_rows ? strip_row(cut, quad) % cut->strip_rows * input->row_stride
+                                  : place.image * op->x_batch_stride + y * input->row_stride;
+    /* May begin before the image. */
+    input->x[q] = (const float *)((uintptr_t)(cut->strip_rows ? work->strip : op->x) + (uintptr_t)offset);
     bool inside = exists && y >= 0 && y + cut->t <= op->height;
     for (int64_t row = 0; row < cut->t; row++) {
         int32_t mask = exists && y + row >= 0 && y + row < op->height ? -1 : 0;
@@ -234,28 +366,41 @@ static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op,
     input->masked |= !inside;
 }
 
-static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct sdgen_team *team,
-                             const struct work *work, int64_t first_panel, int64_t panels)
+/* Some channels of one vector of a panel of the V that begins with first_panel and has so many. */
+static void transform_vector(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t first_panel,
+                             int64_t panels, int64_t panel, int64_t vector, int64_t channel, int64_t channels)
 {
-    int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, vectors = columns / lanes;
-    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS);
-    int64_t items = panels * vectors * channel_blocks, begin, end;
+    int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes;
+    struct sdgen_winograd_input input = {
+        .row_stride = cut->strip_rows ? op->width * (int64_t)sizeof(float) : op->x_row_stride,
+        .channel_stride = cut->strip_rows ? strip_channel(cut, op) * (int64_t)sizeof(float) : op->x_channel_stride,
+        .channels = channels,
+        .dst = work->v + (panel * op->channels_in + channel) * columns + vector * lanes,
+        .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
+        .dst_channel_stride = columns * (int64_t)sizeof(float),
+    };
+    int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
+    for (int64_t q = 0; q < lanes / QUAD; q++)
+        set_input_quad(cut, op, work, quad + q, channel, &input, q);
+    cut->kernels->input(&input);
+}
+
+static void transform_inputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                             const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
+{
+    /* Items: channels of a vector, or, for what is normed for one is read by others too, of all vectors. */
+    int64_t vectors = cut->tile.columns / cut->kernels->input_lanes, all = panels * vectors, together = cut->strip_rows ? all : 1;
+    int64_t channels = cut->strip_rows ? normed_channels(op, team->nth) : INPUT_CHANNELS;
+    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, channels), items = all / together * channel_blocks, begin, end;
+    const struct rows rows = rows_of(cut, first_panel, panels);
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
-            int64_t channel = item % channel_blocks * INPUT_CHANNELS;
-            int64_t panel = item / channel_blocks / vectors, vector = item / channel_blocks % vectors;
-            struct sdgen_winograd_input input = {
-                .row_stride = op->x_row_stride,
-                .channel_stride = op->x_channel_stride,
-                .channels = sdgen_min(INPUT_CHANNELS, op->channels_in - channel),
-                .dst = work->v + (panel * op->channels_in + channel) * columns + vector * lanes,
-                .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
-                .dst_channel_stride = columns * (int64_t)sizeof(float),
-            };
-            int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
-            for (int64_t q = 0; q < lanes / QUAD; q++)
-                set_input_quad(cut, op, quad + q, channel, &input, q);
-            cut->kernels->input(&input);
+            int64_t channel = item % channel_blocks * channels, count = sdgen_min(channels, op->channels_in - channel);
+            int64_t first = item / channel_blocks * together;
+            if (cut->strip_rows)
+                norm_channels(plan, op, cut, work, rows, channel, count);
+            for (int64_t i = first; i < first + together; i++)
+                transform_vector(op, cut, work, first_panel, panels, i / vectors, i % vectors, channel, count);
         }
 }
 
@@ -374,11 +519,13 @@ void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op
 {
     struct cut cut = cut_of(plan, op, m, team->nth);
     struct work work = work_of(&cut, op, team);
+    if (cut.strip_rows)
+        begin_norm(plan, op, team, &work);
     for (int64_t first = 0; first < cut.panels; first += cut.v_panels) {
         int64_t panels = sdgen_min(cut.v_panels, cut.panels - first);
         if (first > 0)
             sdgen_wait(team);
-        transform_inputs(op, &cut, team, &work, first, panels);
+        transform_inputs(plan, op, &cut, team, &work, first, panels);
         sdgen_wait(team);
         make_outputs(plan, op, &cut, team, &work, first, panels);
     }

@@ -146,6 +146,19 @@ class After(Structure):
     ]
 
 
+class Before(Structure):
+    _fields_ = [
+        ("groups", c_int64),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("eps", c_float),
+        ("function", c_int),
+        ("parameter", c_float * 2),
+        ("sums", c_void_p),
+        ("sum_pieces", c_int64),
+    ]
+
+
 class Matmul(Structure):
     _fields_ = [
         ("m", c_int64),
@@ -199,6 +212,7 @@ class Conv2d(Structure):
         ("bias", c_void_p),
         ("x_doubled", c_bool),
         ("after", After),
+        ("before", Before),
     ]
 
 
@@ -236,6 +250,8 @@ class GroupNorm(Structure):
         ("eps", c_float),
         ("function", c_int),
         ("parameter", c_float * 2),
+        ("sums", c_void_p),
+        ("sum_pieces", c_int64),
     ]
 
 
@@ -382,6 +398,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_kernel_row": KernelRow,
     "sdgen_blocking": Blocking,
     "sdgen_after": After,
+    "sdgen_before": Before,
     "sdgen_matmul": Matmul,
     "sdgen_conv2d": Conv2d,
     "sdgen_operand": Operand,
@@ -441,6 +458,9 @@ sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(C
 sdgen_attention_check = _function(_sdgen, "sdgen_attention_check", c_char_p, POINTER(Attention))
 sdgen_matmul_work_size = _function(_sdgen, "sdgen_matmul_work_size", c_size_t, POINTER(Plan), POINTER(Matmul), c_int)
 sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, POINTER(Plan), POINTER(Conv2d), c_int)
+sdgen_conv2d_norms = _function(_sdgen, "sdgen_conv2d_norms", c_bool, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_norm_pays = _function(_sdgen, "sdgen_conv2d_norm_pays", c_bool, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_overwrites = _function(_sdgen, "sdgen_conv2d_overwrites", c_bool, POINTER(Plan), POINTER(Conv2d))
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))

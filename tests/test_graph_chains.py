@@ -154,6 +154,28 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
     "hole": (OVERWRITTEN, ("CONV_2D + ADD + ADD",)),
 }
 
+# Norms before convolutions, and what becomes of them.
+PART, APART = "a part of it", "the result would take the place of what is normed"
+NORMED: dict[str, str] = {
+    "normed": PART,
+    "normed_reused": PART,
+    "normed_batched": PART,
+    "normed_residual": PART,
+    "normed_on_x": PART,
+    "normed_on_x_residual": PART,
+    "normed_on_x_batched": PART,
+    "normed_on_x_fewer": PART,
+    "normed_small": "the image is small",
+    "normed_by_1x1": "the convolution is not by Winograd's method",
+    "normed_twice": "it is read by several, or wanted",
+    "normed_wanted": "it is read by several, or wanted",
+    "normed_in_place": "it is read by several, or wanted",
+    "normed_overwritten": "what is normed does not stay",
+    "normed_weight_overwritten": "what is normed does not stay",
+    "normed_partly_on_x": APART,
+    "normed_on_x_fewer_batched": APART,
+}
+
 # Of several chains, copies, attentions and doublings.
 SEVERAL: dict[str, tuple[str, ...]] = {
     "one_addition_of_two": ("MUL_MAT + ADD + ADD + SILU", "MUL_MAT + ADD"),
@@ -178,6 +200,10 @@ SEVERAL: dict[str, tuple[str, ...]] = {
     "half_factor": ("MUL_MAT + ADD",),
     "permuted": (),
     "joined": (),
+    "normed_resblock": (
+        *("MUL_MAT", "GROUP_NORM + MUL + ADD + SILU", "CONV_2D + ADD + ADD"),
+        *("GROUP_NORM + MUL + ADD + SILU", "CONV_2D + ADD + ADD"),
+    ),
 }
 
 # Images doubled in convolutions, and for how many of them the image is copied.
@@ -187,6 +213,7 @@ DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overw
 COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
 CHAIN = re.compile(r"^sdgen: chain of (.*?) \((.*)\); no more: (.*)$", re.MULTILINE)
+NORM = re.compile(r"^sdgen: norm \(.*?\) before a convolution \(.*?\): (.*)$", re.MULTILINE)
 
 
 def chains_of(graphs: Graphs, case: str, form: dict[str, str]) -> list[tuple[str, str]]:
@@ -229,6 +256,22 @@ def test_memory_used_again(graphs: Graphs, case: str, form: dict[str, str]) -> N
 @pytest.mark.parametrize("case", SEVERAL)
 def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
     assert tuple(nodes for nodes, _ in chains_of(graphs, case, form)) == SEVERAL[case]
+
+
+@every_form
+@pytest.mark.parametrize("case", NORMED)
+@pytest.mark.parametrize("winograd", [2, 4])
+def test_norms_before_convolutions(graphs: Graphs, case: str, winograd: int, form: dict[str, str]) -> None:
+    done = graphs.run(case, SDGEN_VERBOSE="2", SDGEN_TUNE=f"winograd={winograd}", **form)
+    assert done.error <= ERROR
+    assert NORM.findall(done.said) == [NORMED[case]] * RUNS
+
+
+@pytest.mark.parametrize("winograd", [2, 4])
+def test_norms_of_a_resblock(graphs: Graphs, winograd: int) -> None:
+    """Memory that is used again is no hindrance."""
+    done = graphs.run("normed_resblock", SDGEN_VERBOSE="2", SDGEN_TUNE=f"winograd={winograd}")
+    assert NORM.findall(done.said) == [PART] * 2 * RUNS
 
 
 @pytest.mark.parametrize("case", DOUBLINGS)
@@ -342,4 +385,4 @@ def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: l
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SEVERAL]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *NORMED, *SEVERAL]

@@ -78,7 +78,8 @@ class GroupNorm:
             result: Array = y.copy()
             return result
 
-    def judge(self, data: Data, y: Array, what: str) -> None:
+    def reference(self, data: Data) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What the function is of, and the magnitudes summed for it."""
         x = data[0].astype(np.float64).reshape(self.batch, self.groups, -1)
         normalized, magnitude = (part.reshape(data[0].shape) for part in affine_reference(x, (2,), self.eps, False))
         if self.weight:
@@ -86,12 +87,21 @@ class GroupNorm:
             normalized, magnitude = normalized * weight, magnitude * np.abs(weight)
         if self.bias:
             normalized, magnitude = normalized + data[2][:, None], magnitude + np.abs(data[2][:, None])
+        return normalized, magnitude
+
+    def exact(self, data: Data) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The exact result, and how far another may be from it."""
+        normalized, magnitude = self.reference(data)
+        expected = exact(self.function, normalized)
+        # None of the functions has a slope of more than 1.2.
+        return expected, 1.2 * chain_bound(ROUNDINGS) * magnitude + allowed(self.function, normalized, expected)
+
+    def judge(self, data: Data, y: Array, what: str) -> None:
         if self.function is Function.NONE:
-            error = error_measure(y, normalized, magnitude)
+            error = error_measure(y, *self.reference(data))
             assert error <= chain_bound(ROUNDINGS), f"{what}: error {error}"
-        else:  # none of the functions has a slope of more than 1.2
-            expected = exact(self.function, normalized)
-            most = 1.2 * chain_bound(ROUNDINGS) * magnitude + allowed(self.function, normalized, expected)
+        else:
+            expected, most = self.exact(data)
             assert np.all(np.abs(y - expected) <= most), what
 
     def verify(self, rng: np.random.Generator, run: Run) -> None:

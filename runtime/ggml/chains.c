@@ -210,26 +210,12 @@ static bool same_place(const struct ggml_tensor *a, const struct ggml_tensor *b)
     return a->data == b->data && ggml_are_same_shape(a, b) && ggml_are_same_stride(a, b);
 }
 
-/* Whether a node may stay unwritten: it has no memory of its own where it is in place of another one, which then has to be read for
- * it alone, and so on to the one that the memory belongs to. */
-static bool unseen(const struct sdgen_graph *graph, int index)
-{
-    const struct ggml_tensor *owner = graph->node[index]->view_src;
-    for (const struct ggml_tensor *node = graph->node[index]; owner && node != owner; node = graph->node[index]) {
-        const int source = node->src[0] ? sdgen_graph_index(graph, node->src[0]) : -1;
-        if (source < 0 || graph->reader[source] != index)
-            return false;
-        index = source;
-    }
-    return true;
-}
-
 /* Why the chain cannot be computed in the place of its last node, or NULL. */
 static const char *hazard(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, const struct chain *chain)
 {
     const int at = chain->node[chain->nodes - 1];
     for (int i = 0; i + 1 < chain->nodes; i++)
-        if (!unseen(graph, chain->node[i]))
+        if (!sdgen_graph_unseen(graph, chain->node[i]))
             return "what it is made in the place of is read by others";
     if (sdgen_node_work_size(state->plan, &chain->plan, state->threads) > chain->work_size)
         return "it would need more working memory";

@@ -82,6 +82,18 @@ bool sdgen_graph_stays(const struct sdgen_graph *graph, const struct ggml_tensor
     return true;
 }
 
+bool sdgen_graph_unseen(const struct sdgen_graph *graph, int index)
+{
+    const struct ggml_tensor *owner = graph->node[index]->view_src;
+    for (const struct ggml_tensor *node = graph->node[index]; owner && node != owner; node = graph->node[index]) {
+        const int source = node->src[0] ? sdgen_graph_index(graph, node->src[0]) : -1;
+        if (source < 0 || graph->reader[source] != index)
+            return false;
+        index = source;
+    }
+    return true;
+}
+
 bool sdgen_plain(const struct ggml_tensor *tensor)
 {
     const struct ggml_tensor *owner = tensor->view_src ? tensor->view_src : tensor;

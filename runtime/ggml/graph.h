@@ -38,6 +38,10 @@ bool sdgen_overlap(const struct ggml_tensor *a, const struct ggml_tensor *b);
 /* Whether a tensor's memory is written by none of the nodes from `begin` to before `end` that are computed in their places. */
 bool sdgen_graph_stays(const struct sdgen_graph *graph, const struct ggml_tensor *tensor, int begin, int end);
 
+/* Whether a node may stay unwritten: it has no memory of its own where it is in place of another one, which then has to be read for
+ * it alone, and so on to the one that the memory belongs to. */
+bool sdgen_graph_unseen(const struct sdgen_graph *graph, int index);
+
 /* The type of a tensor's elements; false where it is none that is computed with here. */
 bool sdgen_type_of(const struct ggml_tensor *tensor, enum sdgen_type *type);
 

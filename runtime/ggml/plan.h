@@ -70,6 +70,11 @@ enum { SDGEN_GATE_NODES = 4 };
 bool sdgen_match_gate(const struct ggml_cgraph *of, const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int index,
                       struct sdgen_node_plan *plan, int needless[SDGEN_GATE_NODES], int *count);
 
+/* A convolution in the place of node `at` as one with the norm before it, in no more than so much working memory. Returns the norm's node,
+ * which is marked as skipped, or -1 where there is none; why it stays by itself, or NULL. */
+int sdgen_match_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int at, size_t work_size,
+                     struct sdgen_node_plan *plan, const char **why);
+
 /* Bytes of working memory of a node for up to so many threads. */
 size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_node_plan *plan, int threads);
 

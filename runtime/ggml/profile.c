@@ -66,9 +66,9 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
         char form[16] = "";
         if (m)
             snprintf(form, sizeof form, " F%d", m);
-        snprintf(entry.name, NAME, "conv%lldx%lld%s %lld->%lld@%lldx%lld%s", LL(op->kernel_width), LL(op->kernel_height),
-                 op->x_doubled ? " up" : op->stride_x > 1 ? "/2" : "", LL(op->channels_in), LL(op->channels_out), LL(op->width_out),
-                 LL(op->height_out), form);
+        snprintf(entry.name, NAME, "%sconv%lldx%lld%s %lld->%lld@%lldx%lld%s", op->before.groups ? "norm + " : "", LL(op->kernel_width),
+                 LL(op->kernel_height), op->x_doubled ? " up" : op->stride_x > 1 ? "/2" : "", LL(op->channels_in),
+                 LL(op->channels_out), LL(op->width_out), LL(op->height_out), form);
         entry.flops = 2.0 * (double)(op->kernel_width * op->kernel_height * op->channels_in) *
                       (double)(op->channels_out * op->width_out * op->height_out * op->batch);
         break;

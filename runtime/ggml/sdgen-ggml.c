@@ -225,6 +225,22 @@ static void print_gated(const struct sdgen_graph *graph, int at, const int needl
     fprintf(stderr, " %s (%s); no more: it is gated\n", ggml_op_desc(graph->node[at]), graph->node[at]->name);
 }
 
+static void fuse_norm(const struct sdgen_graph *graph, int at, size_t work_size, bool verbose, struct sdgen_ggml_graph *state)
+{
+    struct sdgen_node_plan fused;
+    const char *why;
+    int norm = sdgen_match_norm(graph, state, at, work_size, &fused, &why);
+    if (norm < 0)
+        return;
+    if (!why) {
+        state->node[at] = fused;
+        state->node[norm] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
+    }
+    if (verbose)
+        fprintf(stderr, "sdgen: norm (%s) before a convolution (%s): %s\n", graph->node[norm]->name, graph->node[at]->name,
+                why ? why : "a part of it");
+}
+
 static bool can_head_chain(const struct sdgen_node_plan *plan)
 {
     return plan->kind == SDGEN_MATMUL || plan->kind == SDGEN_CONV2D || plan->kind == SDGEN_GROUP_NORM ||
@@ -281,6 +297,9 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (can_head_chain(&state->node[i]) && state->node[i].head == i && !graph.skipped[i])
             sdgen_extend_chain(&graph, state, i, work_size, verbose);
+    for (int i = 0; i < graph.nodes; i++)
+        if (state->node[i].kind == SDGEN_CONV2D)
+            fuse_norm(&graph, i, work_size, verbose, state);
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);

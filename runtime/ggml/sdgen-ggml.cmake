@@ -13,7 +13,7 @@ function(sdgen_add_to target)
   target_sources(${target} PRIVATE ${SDGEN_RUNTIME}/ggml/sdgen-ggml.c ${SDGEN_RUNTIME}/ggml/graph.c
                                    ${SDGEN_RUNTIME}/ggml/attention-pattern.c ${SDGEN_RUNTIME}/ggml/plan.c
                                    ${SDGEN_RUNTIME}/ggml/chains.c ${SDGEN_RUNTIME}/ggml/profile.c
-                                   ${SDGEN_RUNTIME}/ggml/gate-pattern.c)
+                                   ${SDGEN_RUNTIME}/ggml/gate-pattern.c ${SDGEN_RUNTIME}/ggml/norm-pattern.c)
   target_include_directories(${target} PUBLIC ${SDGEN_RUNTIME}/ggml PRIVATE ${SDGEN_RUNTIME})
   target_compile_definitions(${target} PUBLIC GGML_USE_SDGEN)
   target_link_libraries(${target} PRIVATE sdgen Threads::Threads)

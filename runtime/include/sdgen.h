@@ -242,13 +242,31 @@ struct sdgen_matmul {
     bool gated;
 };
 
+/* A group normalization of a convolution's x, whose rows have no gaps: in place of x is
+ *
+ *   f((x - mean) / sqrt(variance + eps) * weight[channel] + bias[channel])
+ *
+ * as struct sdgen_group_norm has it, within the image: its padding stays 0. */
+struct sdgen_before {
+    int64_t groups;             /* divides channels_in; 0: nothing is done to x */
+    const float *weight, *bias; /* [channels_in], or NULL */
+    float eps;
+    enum sdgen_function function;
+    float parameter[2];
+    const double (*sums)[2]; /* of x, as in struct sdgen_group_norm, or NULL */
+    int64_t sum_pieces;
+};
+
 /* Two-dimensional convolution:
  *
  *   c[b][oc][oy][ox] = scale * sum over ic, ky, kx of w[oc][ic][ky][kx] * x[b][ic][oy sy + ky dy - py][ox sx + kx dx - px] + bias[oc]
  *
  * with 0 for x outside of the image. w is without gaps, so is each image of c (its batches lie c_batch_stride apart); rows of x
  * are x_row_stride apart, and the pixels of a row side by side. Where x is doubled, the convolution is that of an image of twice the
- * width and height, which repeats each pixel of x two by two and is never written. */
+ * width and height, which repeats each pixel of x two by two and is never written.
+ *
+ * Something is done to x `before` only where sdgen_conv2d_norms says that it can be, and c may be the array of x only where
+ * sdgen_conv2d_overwrites says so. */
 struct sdgen_conv2d {
     int64_t batch;
     int64_t channels_in, channels_out;
@@ -266,6 +284,7 @@ struct sdgen_conv2d {
     const float *bias; /* [channels_out], or NULL */
     bool x_doubled;
     struct sdgen_after after;
+    struct sdgen_before before;
 };
 
 /* Attention: for each query i, head h and batch b,
@@ -318,7 +337,8 @@ struct sdgen_map {
  *   y[b][c][i] = f((x[b][c][i] - mean) / sqrt(variance + eps) * weight[c] + bias[c])
  *
  * with the mean of squares less the square of the mean for the variance, all sums in double precision. Pixels are side by side. y may
- * be the array of x, with the same strides. */
+ * be the array of x, with the same strides. Where sums are given, of x and of its squares, over pieces that each channel is cut into
+ * somehow, they need not be made. */
 struct sdgen_group_norm {
     int64_t batch, channels, pixels;
     int64_t groups; /* divides channels */
@@ -330,6 +350,8 @@ struct sdgen_group_norm {
     float eps;
     enum sdgen_function function;
     float parameter[2];
+    const double (*sums)[2]; /* [batch][channels][sum_pieces], or NULL */
+    int64_t sum_pieces;
 };
 
 /* Normalization of each row of n elements, side by side, over up to three more dimensions:
@@ -378,6 +400,15 @@ SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
+
+/* Whether a convolution can be one with a norm `before` it: where it is computed by Winograd's method, of an image not doubled. */
+SDGEN_API bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Whether that takes less time than the norm by itself and the convolution after it. */
+SDGEN_API bool sdgen_conv2d_norm_pays(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Whether c may be the array of x, which has such a norm before it: where each pixel is written to its own place. */
+SDGEN_API bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 
 /* Bytes of working memory for up to nth threads. */
 SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth);

@@ -80,6 +80,8 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
         return "batches of c overlap";
     if (op->after.addend.data == op->c && op->scale != 1)
         return "an addend that is c is not scaled, the convolution is";
+    if ((uintptr_t)op->sums % sizeof(double))
+        return "the sums are not aligned to their elements";
     const char *wrong = op->before.groups ? before_check(op) : NULL;
     if (wrong)
         return wrong;
@@ -265,6 +267,12 @@ bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_c
     return op->before.groups && sdgen_conv2d_norms(plan, op) && op->pad_x == 1 && op->pad_y == 1 &&
            op->x_channel_stride == op->width * op->height * (int64_t)sizeof(float) &&
            (op->batch == 1 || op->x_batch_stride == op->c_batch_stride);
+}
+
+int64_t sdgen_conv2d_sum_pieces(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    int m = sdgen_select_winograd(plan, op);
+    return m ? sdgen_winograd_sum_pieces(plan, op, m) : 0;
 }
 
 size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)

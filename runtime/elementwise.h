@@ -38,11 +38,11 @@ struct sdgen_line {
     float scale, shift;
 };
 
-/* A group norm's sums, group after group of each image: those it was given, or made by all threads, who wait for each other then, into
- * memory of so many bytes, aligned to doubles. */
+/* A group norm's sums, group after group of each image, in memory of so many bytes, aligned to doubles: made by all threads, who wait for
+ * each other then. */
 size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op);
-const double (*sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
-                                     double (*memory)[2]))[2];
+void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                           double (*sums)[2]);
 
 /* The lines of a group's channels; groups are counted over all images. */
 void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines);

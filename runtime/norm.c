@@ -81,16 +81,26 @@ static void sum_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         plan->kernels->moments((size_t)piece->pixels, sdgen_at(x, c * op->x_channel_stride), sums);
 }
 
-/* Of a group in an image, the sums of all its pieces. */
+static void add_up(const double (*sums)[2], int64_t count, double all[2])
+{
+    all[0] = all[1] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        all[0] += sums[i][0];
+        all[1] += sums[i][1];
+    }
+}
+
+/* Sums of a group that are there when all threads have made them: of its pieces, or one, of those that were given. */
+static int64_t sums_of_group(const struct sdgen_group_norm *op)
+{
+    return op->sums ? 1 : pieces_of(op).count;
+}
+
 static struct affine affine_of_group(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group)
 {
-    double all[2] = {0};
-    int64_t channels = op->channels / op->groups, count = op->sums ? channels * op->sum_pieces : pieces_of(op).count;
-    for (const double(*piece)[2] = sums + group * count; piece < sums + (group + 1) * count; piece++) {
-        all[0] += (*piece)[0];
-        all[1] += (*piece)[1];
-    }
-    return affine_of(all, (double)channels * (double)op->pixels, (double)op->eps, false);
+    double all[2];
+    add_up(sums + group * sums_of_group(op), sums_of_group(op), all);
+    return affine_of(all, (double)(op->channels / op->groups) * (double)op->pixels, (double)op->eps, false);
 }
 
 static struct sdgen_line line_of_channel(const struct sdgen_group_norm *op, const struct affine *affine, int64_t channel)
@@ -150,23 +160,24 @@ const char *sdgen_group_norm_check(const struct sdgen_group_norm *op)
 
 size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op)
 {
-    return op->sums ? 0 : (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
+    return (size_t)(op->batch * op->groups * sums_of_group(op)) * sizeof(double[2]);
 }
 
-const double (*sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
-                                     double (*memory)[2]))[2]
+void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                           double (*sums)[2])
 {
-    if (op->sums)
-        return op->sums;
     struct pieces pieces = pieces_of(op);
-    int64_t items = op->batch * op->groups * pieces.count, first, end;
+    int64_t items = op->batch * op->groups * sums_of_group(op), given = op->channels / op->groups * op->sum_pieces, first, end;
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
+            if (op->sums) {
+                add_up(op->sums + item * given, given, sums[item]);
+                continue;
+            }
             struct piece piece = piece_of(op, &pieces, item);
-            sum_piece(plan, op, &piece, memory[item]);
+            sum_piece(plan, op, &piece, sums[item]);
         }
     sdgen_wait(team);
-    return (const double(*)[2])memory;
 }
 
 size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth)
@@ -178,14 +189,14 @@ size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sd
 void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team)
 {
     const uintptr_t align = _Alignof(double), base = (uintptr_t)team->work;
-    double(*memory)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
-    const double(*sums)[2] = sdgen_group_norm_sums(plan, op, team, memory);
+    double(*sums)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
+    sdgen_group_norm_sums(plan, op, team, sums);
     struct pieces pieces = pieces_of(op);
     int64_t items = op->batch * op->groups * pieces.count, first, end;
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
-            map_piece(plan, op, &piece, sums);
+            map_piece(plan, op, &piece, (const double(*)[2])sums);
         }
 }
 

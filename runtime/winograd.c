@@ -218,6 +218,18 @@ size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdge
     return LINE + shared_size(&cut, op) + (size_t)nth * own_size(&cut, op);
 }
 
+/* Pieces of an image's channel are panels, or the parts of them that lie in the image. */
+static int64_t sum_pieces(const struct cut *cut)
+{
+    return sdgen_ceil_div(cut->quads_x * cut->tiles_y - 1, cut->panel_quads) + 1;
+}
+
+int64_t sdgen_winograd_sum_pieces(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
+{
+    struct cut cut = cut_of(plan, op, m, 1);
+    return sum_pieces(&cut);
+}
+
 static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op, const struct sdgen_team *team)
 {
     char *base = (char *)team->work;
@@ -323,10 +335,10 @@ static void begin_norm(const struct sdgen_plan *plan, const struct sdgen_conv2d 
                        const struct work *work)
 {
     const struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
-    const double(*sums)[2] = sdgen_group_norm_sums(plan, &norm, team, work->sums);
+    sdgen_group_norm_sums(plan, &norm, team, work->sums);
     int64_t groups = norm.batch * norm.groups, channels = norm.channels / norm.groups;
     for (int64_t group = groups * team->ith / team->nth; group < groups * (team->ith + 1) / team->nth; group++)
-        sdgen_group_norm_lines(&norm, sums, group, work->lines + group * channels);
+        sdgen_group_norm_lines(&norm, (const double(*)[2])work->sums, group, work->lines + group * channels);
     sdgen_wait(team);
 }
 
@@ -495,6 +507,42 @@ static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d
     }
 }
 
+/* Adds up what is written for quads of an image and some channels: row by row of tiles, or many at once where they are whole. */
+static void sum_quads(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t quad, int64_t end,
+                      int64_t channel, int64_t channels, double (*sums)[2], int64_t pieces)
+{
+    const int64_t pixels = op->width_out * op->height_out;
+    struct place place;
+    for (int64_t next; quad < end && place_of(cut, quad, &place); quad = next) {
+        int64_t left = quad % cut->quads_x, whole = left ? 0 : (end - quad) / cut->quads_x;
+        next = sdgen_min(whole ? quad + whole * cut->quads_x : quad - left + cut->quads_x, end);
+        int64_t columns = whole ? op->width_out : sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
+        int64_t rows = sdgen_min((whole ? whole : 1) * cut->m, op->height_out - place.y), together = columns == op->width_out ? rows : 1;
+        const float *c = sdgen_at(op->c, place.image * op->c_batch_stride) + channel * pixels + place.y * op->width_out + place.x;
+        for (int64_t i = 0; i < channels; i++)
+            for (int64_t row = 0; row < rows; row += together)
+                plan->kernels->moments((size_t)(together * columns), c + i * pixels + row * op->width_out, sums[i * pieces]);
+    }
+}
+
+/* The sums of some panels for a group of channels. Where an image has fewer pieces than others, the rest are zeros. */
+static void make_sums(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t group,
+                      int64_t first_panel, int64_t panels)
+{
+    const int64_t pieces = sum_pieces(cut), image_quads = cut->quads_x * cut->tiles_y;
+    const int64_t quads = sdgen_min((first_panel + panels) * cut->panel_quads, cut->quads);
+    const int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel);
+    for (int64_t quad = first_panel * cut->panel_quads, next; quad < quads; quad = next) {
+        const int64_t image = quad / image_quads, image_end = (image + 1) * image_quads, panel = quad / cut->panel_quads;
+        next = sdgen_min(sdgen_min((panel + 1) * cut->panel_quads, image_end), quads);
+        const int64_t piece = panel - image * image_quads / cut->panel_quads, zeros = next == image_end ? pieces - piece : 1;
+        double(*sums)[2] = op->sums + (image * op->channels_out + channel) * pieces + piece;
+        for (int64_t i = 0; i < channels; i++)
+            memset(sums + i * pieces, 0, (size_t)zeros * sizeof *sums);
+        sum_quads(plan, op, cut, quad, next, channel, channels, sums, pieces);
+    }
+}
+
 /* The products and the output of the panels whose V is there. */
 static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
                          const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
@@ -512,6 +560,8 @@ static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2
         transform_outputs(op, cut, work, group, first_quad, last - first);
         if (sdgen_after_any(&op->after))
             apply_after(plan, op, cut, work->y, group, first_quad, last - first);
+        if (op->sums)
+            make_sums(plan, op, cut, group, first_panel + first, last - first);
     }
 }
 

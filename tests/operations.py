@@ -281,8 +281,10 @@ class Conv2d:
         after: PlaceAfter = nothing_after,
         before: PlaceBefore = nothing_before,
         in_place: bool = False,
+        sums: list[NDArray[np.float64]] | None = None,
     ) -> Array:
-        """In place: the output is written to where x was, whose channels are no fewer."""
+        """In place: the output is written to where x was, whose channels are no fewer. Where sums are wanted they are
+        appended."""
         w_values, x_values, bias_values = data
         what = f"{self} {run}"
         with run.guards(run.flush) as arrays:
@@ -310,7 +312,13 @@ class Conv2d:
             plan, address = ctypes.byref(plan_of(run)), ctypes.byref(op)
             assert not op.before.groups or native.sdgen_conv2d_norms(plan, address)
             assert not in_place or native.sdgen_conv2d_overwrites(plan, address)
+            if sums is not None:
+                pieces = native.sdgen_conv2d_sum_pieces(plan, address)
+                partial = arrays.array("sums", (self.batch, self.channels_out, pieces, 2), np.float64)
+                op.sums = partial.ctypes.data
             execute("sdgen_conv2d", op, arrays, run, what)
+            if sums is not None:
+                sums.append(partial.copy())
             result: Array = c.copy()
             return result
 

@@ -213,6 +213,7 @@ class Conv2d(Structure):
         ("x_doubled", c_bool),
         ("after", After),
         ("before", Before),
+        ("sums", c_void_p),
     ]
 
 
@@ -460,6 +461,8 @@ sdgen_matmul_work_size = _function(_sdgen, "sdgen_matmul_work_size", c_size_t, P
 sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, POINTER(Plan), POINTER(Conv2d), c_int)
 sdgen_conv2d_norms = _function(_sdgen, "sdgen_conv2d_norms", c_bool, POINTER(Plan), POINTER(Conv2d))
 sdgen_conv2d_norm_pays = _function(_sdgen, "sdgen_conv2d_norm_pays", c_bool, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_sum_pieces = _function(_sdgen, "sdgen_conv2d_sum_pieces", c_int64, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_sums_pay = _function(_sdgen, "sdgen_conv2d_sums_pay", c_bool, POINTER(Plan), POINTER(Conv2d))
 sdgen_conv2d_overwrites = _function(_sdgen, "sdgen_conv2d_overwrites", c_bool, POINTER(Plan), POINTER(Conv2d))
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))

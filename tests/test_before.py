@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.functions import PARAMETERS
 from tests.guarded import Flush, Guards
 from tests.operations import SMALL_BLOCKS, Array, Conv2d, Run, Tile, every_tile, plan_of
 from tests.sdgen_native import Function, Level, Type
+from tests.test_after import After
 from tests.test_norm import GroupNorm
 from tests.test_winograd_conv2d import ERROR
 
@@ -59,8 +61,15 @@ class Normed:
         vectors = rng.standard_normal((2, self.conv.channels_in), np.float32)
         return (w, (x + np.float32(self.mean)).astype(np.float32), bias), vectors[0], vectors[1]
 
-    def compute(self, data: tuple[Data, Array, Array], run: Run, in_place: bool = False) -> Array:
+    def compute(
+        self,
+        data: tuple[Data, Array, Array],
+        run: Run,
+        in_place: bool = False,
+        given: NDArray[np.float64] | None = None,
+    ) -> Array:
         (_, x, _), weight, bias = data
+        sums = sums_of(x, self.sums) if self.sums else given
 
         def before(arrays: Guards) -> native.Before:
             result = native.Before(
@@ -73,9 +82,9 @@ class Normed:
                 result.weight = arrays.copy("weight", weight).ctypes.data
             if self.bias:
                 result.bias = arrays.copy("bias", bias).ctypes.data
-            if self.sums:
-                result.sums = arrays.copy("sums", sums_of(x, self.sums)).ctypes.data
-                result.sum_pieces = self.sums
+            if sums is not None:
+                result.sums = arrays.copy("sums of x", sums).ctypes.data
+                result.sum_pieces = sums.shape[2]
             return result
 
         return self.conv.compute(data[0], run, before=before, in_place=in_place)
@@ -151,6 +160,58 @@ def test_given_sums(tile: Tile, m: int, rng: np.random.Generator) -> None:
         normed(24, (22, 15), 4, batch=2, sums=pieces).verify(rng, run_of(tile, m, index))
 
 
+def check_sums(case: Conv2d, rng: np.random.Generator, run: Run) -> None:
+    """Each piece of c is in one of the sums: they add up to those of all pixels, and their order is the kernel's."""
+    data, sums = case.data(rng), list[NDArray[np.float64]]()
+    c = case.compute(data, run, sums=sums).astype(np.float64)
+    for power in (1, 2):
+        made, exactly = sums[0][..., power - 1].sum(-1), (c**power).sum((2, 3))
+        magnitude = (np.abs(c) ** power).sum((2, 3))
+        assert np.all(np.abs(made - exactly) <= 2.0**-53 * c[0, 0].size * magnitude), f"{case} {run}"
+
+
+@every_tile
+@every_m
+def test_sums_of_the_output(tile: Tile, m: int, rng: np.random.Generator) -> None:
+    sizes = [(5, 7), (2, 2), (16, 16), (9 * m, 3 * m), (17, 64), (64, 65), (76, 76), (150, 20)]
+    for index, (size, batch) in enumerate(product(sizes, (1, 3))):
+        case = Conv2d(24, 19, size, pad=(1, 1), batch=batch, batch_gap=3 * (index % 2), bias=True)
+        check_sums(case, rng, run_of(tile, m, index))
+
+
+@every_level
+def test_sums_of_an_image_doubled(tile: Tile, rng: np.random.Generator) -> None:
+    check_sums(Conv2d(24, 19, (33, 20), pad=(1, 1), upsample=2, batch=2), rng, run_of(tile, 2, 1))
+
+
+@every_level
+@every_m
+def test_threads_do_not_change_sums(tile: Tile, m: int, rng: np.random.Generator) -> None:
+    case = Conv2d(40, 37, (60, 50), pad=(1, 1), batch=2)
+    data, after = case.data(rng), After(addend="012", function=Function.SILU)
+    operands, sums = after.data(rng, (1, 2, 37, 3000)), list[NDArray[np.float64]]()
+    for threads, slow in ((1, -1), (2, -1), (3, 1), (4, 0)):
+        run = Run(tile, threads=threads, slow=slow, winograd=m)
+        c = case.compute(data, run, partial(after.place, operands), sums=sums)
+        assert np.all(sums[-1] == sums[0]), f"{run}"
+    assert np.allclose(sums[0][..., 0].sum(-1), c.astype(np.float64).sum((2, 3)), 1e-12)
+
+
+@every_level
+def test_a_norm_of_given_sums(tile: Tile, rng: np.random.Generator) -> None:
+    """Two convolutions, the first of which makes the sums for the second's norm, in place of the image between them."""
+    first = Conv2d(24, 20, (40, 66), pad=(1, 1))
+    case = Normed(Conv2d(20, 20, (40, 66), pad=(1, 1)), 5)
+    sums, run = list[NDArray[np.float64]](), run_of(tile, 2, 1)
+    data = case.data(rng)
+    x = first.compute(first.data(rng), run, sums=sums)
+    data = ((data[0][0], x, data[0][2]), *data[1:])
+    case.judge(data, case.compute(data, run, given=sums[0]), 2)
+    norm = case.norm()
+    flat = (x.reshape(1, 20, -1), *data[1:])
+    norm.judge(flat, norm.compute(flat, run, sums[0]), f"{norm} {run}")
+
+
 @every_level
 @every_m
 @pytest.mark.parametrize("mean", [100.0, -1000.0])
@@ -224,6 +285,9 @@ def test_where_it_pays() -> None:
     assert pays(valid(128, (512, 512)))
     assert pays(valid(320, (64, 64)))
     assert not pays(valid(640, (32, 32)))
+    for size, sums in ((256, True), (128, False)):
+        op = valid(128, (size, size))
+        assert native.sdgen_conv2d_sums_pay(ctypes.byref(plan), ctypes.byref(op)) == sums
     assert not pays(valid(4, (512, 512)))  # directly
     assert not pays(valid(128, (512, 512), kernel_width=1, kernel_height=1, pad_x=0, pad_y=0))
 
@@ -253,6 +317,7 @@ WRONG: dict[str, Callable[[native.Conv2d], None]] = {
     "bias is not aligned": lambda op: setattr(op.before, "bias", 4098),
     "sums are not aligned": lambda op: setattr(op, "before", native.Before(4, sums=4100, sum_pieces=1)),
     "sums are of no pieces": lambda op: setattr(op.before, "sums", 4096),
+    "sums of c are not aligned": lambda op: setattr(op, "sums", 4100),
     "rows have gaps": lambda op: setattr(op, "x_row_stride", 4 * 65),
 }
 

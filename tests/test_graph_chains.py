@@ -176,6 +176,9 @@ NORMED: dict[str, str] = {
     "normed_on_x_fewer_batched": APART,
 }
 
+# Norms of what a convolution writes, and how many of them it makes the sums of.
+SUMMED = {"summed": 2, "summed_residual": 1, "summed_small": 0, "summed_overwritten": 0, "summed_by_1x1": 0}
+
 # Of several chains, copies, attentions and doublings.
 SEVERAL: dict[str, tuple[str, ...]] = {
     "one_addition_of_two": ("MUL_MAT + ADD + ADD + SILU", "MUL_MAT + ADD"),
@@ -214,6 +217,7 @@ COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
 CHAIN = re.compile(r"^sdgen: chain of (.*?) \((.*)\); no more: (.*)$", re.MULTILINE)
 NORM = re.compile(r"^sdgen: norm \(.*?\) before a convolution \(.*?\): (.*)$", re.MULTILINE)
+SUMS = re.compile(r"^sdgen: sums of a norm \(.*?\) by the convolution before it \(.*?\)$", re.MULTILINE)
 
 
 def chains_of(graphs: Graphs, case: str, form: dict[str, str]) -> list[tuple[str, str]]:
@@ -272,6 +276,14 @@ def test_norms_of_a_resblock(graphs: Graphs, winograd: int) -> None:
     """Memory that is used again is no hindrance."""
     done = graphs.run("normed_resblock", SDGEN_VERBOSE="2", SDGEN_TUNE=f"winograd={winograd}")
     assert NORM.findall(done.said) == [PART] * 2 * RUNS
+
+
+@every_form
+@pytest.mark.parametrize("case", SUMMED)
+def test_sums_by_convolutions(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, SDGEN_VERBOSE="2", SDGEN_TUNE="winograd=2", **form)
+    assert done.error <= ERROR
+    assert len(SUMS.findall(done.said)) == SUMMED[case] * RUNS
 
 
 @pytest.mark.parametrize("case", DOUBLINGS)
@@ -385,4 +397,4 @@ def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: l
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *NORMED, *SEVERAL]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *NORMED, *SEVERAL, *SUMMED]

@@ -58,7 +58,7 @@ class GroupNorm:
         weight, bias = rng.standard_normal((2, self.channels), np.float32)
         return x.astype(np.float32), weight, bias
 
-    def compute(self, data: Data, run: Run) -> Array:
+    def compute(self, data: Data, run: Run, sums: NDArray[np.float64] | None = None) -> Array:
         def strides(gaps: tuple[int, int]) -> tuple[int, int, int]:
             channel = 4 * (self.pixels + gaps[0])
             return channel * self.channels + 4 * gaps[1], channel, 4
@@ -74,6 +74,8 @@ class GroupNorm:
                 *(x.ctypes.data, x.strides[1], x.strides[0], y.ctypes.data, y.strides[1], y.strides[0]),
                 *(weight, bias, self.eps, self.function, PARAMETERS.get(self.function, (0, 0))),
             )
+            if sums is not None:
+                op.sums, op.sum_pieces = arrays.copy("sums", sums).ctypes.data, sums.shape[2]
             execute("sdgen_group_norm", op, arrays, run, f"{self} {run}")
             result: Array = y.copy()
             return result
@@ -299,6 +301,7 @@ WRONG_GROUP_NORM: dict[str, Callable[[native.GroupNorm], None]] = {
     "weight is not aligned": lambda op: setattr(op, "weight", 4097),
     "bias is not aligned": lambda op: setattr(op, "bias", 4098),
     "the function is unknown": lambda op: setattr(op, "function", -1),
+    "sums are of no pieces": lambda op: setattr(op, "sums", 4096),
     "channels of y overlap": lambda op: setattr(op, "y_channel_stride", 396),
 }
 

@@ -4,10 +4,15 @@
  *
  * where the norm, a chain of its own by then, is read by the convolution alone, whose chain may be longer. The norm is computed within
  * the convolution and never written, so x has to hold until then what it held in the norm's turn. The convolution's result may take
- * x's place, as memory that is used again often does. */
+ * x's place, as memory that is used again often does.
+ *
+ * Where x was written by a convolution, that one makes the sums of the norm, be it by itself or not. */
 #include "plan.h"
 
 #include "ggml-impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 
 /* Some bytes as a tensor. */
 static struct ggml_tensor bytes_of(const void *data, size_t size)
@@ -73,4 +78,57 @@ int sdgen_match_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_gr
     *why = hazard(graph, state->plan, &plan->conv2d, x, norm, at);
     graph->skipped[norm] = !*why;
     return norm;
+}
+
+/* ---- sums ---- */
+
+/* Of the norm in the place of a node, or before the convolution there: the node that it begins with; -1 where there is none. */
+static int head_of_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int at)
+{
+    const struct sdgen_node_plan *plan = &state->node[at];
+    if (plan->kind == SDGEN_GROUP_NORM)
+        return plan->head;
+    if (plan->kind != SDGEN_CONV2D || !plan->conv2d.before.groups)
+        return -1;
+    return state->node[sdgen_graph_index(graph, graph->node[plan->head]->src[1])].head;
+}
+
+/* The node in whose place a convolution writes what that norm is of, whose sums it had better make; -1 where there is none. */
+static int source_of_sums(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int at)
+{
+    const int head = head_of_norm(graph, state, at);
+    const struct ggml_tensor *x = head >= 0 ? graph->node[head]->src[0] : NULL;
+    const int source = x ? sdgen_graph_index(graph, x) : -1;
+    if (source < 0 || state->node[source].kind != SDGEN_CONV2D || !ggml_is_contiguous(x) ||
+        !sdgen_conv2d_sums_pay(state->plan, &state->node[source].conv2d) || !sdgen_graph_stays(graph, x, source + 1, at))
+        return -1;
+    return source;
+}
+
+void sdgen_share_sums(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, bool verbose)
+{
+    /* First how many there are, of a convolution with several readers more than once; then where. */
+    for (size_t count = 0, pass = 0; pass < 2; pass++, count = 0) {
+        for (int at = 0; at < graph->nodes; at++) {
+            const int source = source_of_sums(graph, state, at);
+            if (source < 0)
+                continue;
+            struct sdgen_conv2d *op = &state->node[source].conv2d;
+            const int64_t pieces = sdgen_conv2d_sum_pieces(state->plan, op);
+            if (pass && !op->sums)
+                op->sums = state->sums + count;
+            count += (size_t)(op->batch * op->channels_out * pieces);
+            if (!pass)
+                continue;
+            struct sdgen_node_plan *plan = &state->node[at];
+            const double(**sums)[2] = plan->kind == SDGEN_CONV2D ? &plan->conv2d.before.sums : &plan->group_norm.sums;
+            *sums = (const double(*)[2])op->sums;
+            *(plan->kind == SDGEN_CONV2D ? &plan->conv2d.before.sum_pieces : &plan->group_norm.sum_pieces) = pieces;
+            if (verbose)
+                fprintf(stderr, "sdgen: sums of a norm (%s) by the convolution before it (%s)\n",
+                        graph->node[head_of_norm(graph, state, at)]->name, graph->node[source]->name);
+        }
+        if (!pass && (!count || !(state->sums = malloc(count * sizeof *state->sums))))
+            return;
+    }
 }

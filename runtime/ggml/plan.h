@@ -47,6 +47,7 @@ struct sdgen_ggml_graph {
     int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)]; /* of the team */
     const struct sdgen_plan *plan;
     const struct ggml_tensor **tensor; /* the nodes themselves */
+    double (*sums)[2];                 /* that convolutions make for norms; NULL: none */
     struct {
         int entry;    /* of the node that was begun last, -1 before the first */
         bool waiting; /* it has ended */
@@ -74,6 +75,9 @@ bool sdgen_match_gate(const struct ggml_cgraph *of, const struct sdgen_graph *gr
  * which is marked as skipped, or -1 where there is none; why it stays by itself, or NULL. */
 int sdgen_match_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int at, size_t work_size,
                      struct sdgen_node_plan *plan, const char **why);
+
+/* Has convolutions make the sums of the norms of what they write, where that pays; as many as there is memory for. */
+void sdgen_share_sums(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, bool verbose);
 
 /* Bytes of working memory of a node for up to so many threads. */
 size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_node_plan *plan, int threads);

@@ -234,7 +234,7 @@ static void fuse_norm(const struct sdgen_graph *graph, int at, size_t work_size,
         return;
     if (!why) {
         state->node[at] = fused;
-        state->node[norm] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
+        state->node[norm] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING, .head = state->node[norm].head};
     }
     if (verbose)
         fprintf(stderr, "sdgen: norm (%s) before a convolution (%s): %s\n", graph->node[norm]->name, graph->node[at]->name,
@@ -263,6 +263,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     memset(state->queue, 0, sizeof state->queue);
     state->profile.entry = -1;
     state->plan = &chosen.plan;
+    state->sums = NULL;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
     for (int i = 0; i < graph.nodes; i++) {
@@ -308,6 +309,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (node_work_size(&state->node[i], n_threads) > work_size)
             state->node[i].kind = SDGEN_LEFT_TO_GGML;
+    sdgen_share_sums(&graph, state, verbose);
     for (int i = graph.nodes - 2; i >= 0; i--) {
         bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
         state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;
@@ -320,8 +322,10 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
 
 static void free_plan(struct sdgen_ggml_graph *state)
 {
-    if (state)
+    if (state) {
         free(state->tensor);
+        free(state->sums);
+    }
     free(state);
 }
 

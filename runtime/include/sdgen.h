@@ -285,6 +285,7 @@ struct sdgen_conv2d {
     bool x_doubled;
     struct sdgen_after after;
     struct sdgen_before before;
+    double (*sums)[2]; /* of c as it is written, and of its squares, for a norm: [batch][channels_out][sdgen_conv2d_sum_pieces], or NULL */
 };
 
 /* Attention: for each query i, head h and batch b,
@@ -409,6 +410,12 @@ SDGEN_API bool sdgen_conv2d_norm_pays(const struct sdgen_plan *plan, const struc
 
 /* Whether c may be the array of x, which has such a norm before it: where each pixel is written to its own place. */
 SDGEN_API bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Into how many pieces a convolution cuts each channel of c for its sums, whatever the threads; 0: it makes none. */
+SDGEN_API int64_t sdgen_conv2d_sum_pieces(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Whether they take less time there than in the norm. */
+SDGEN_API bool sdgen_conv2d_sums_pay(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 
 /* Bytes of working memory for up to nth threads. */
 SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth);

@@ -672,6 +672,55 @@ static const struct {
     {"normed_on_x_fewer_batched", {.on_x = true, .out = 17, .batch = 2}},
 };
 
+/* ---- norms of what a convolution writes ---- */
+
+enum { LARGE = 256 }; /* pixels each way, from which on it makes their sums */
+
+static struct ggml_tensor *written(struct scene *scene, int64_t size)
+{
+    struct ggml_tensor *x = made(scene, 1, size, size, 4, 1), *h = convolved(scene, x, 8, 3);
+    expand(scene, h);
+    return h;
+}
+
+/* One norm before a convolution, one by itself. */
+static void summed(struct scene *scene)
+{
+    struct ggml_tensor *h = written(scene, LARGE);
+    want(scene, ggml_neg(scene->ctx, convolved(scene, group_normed(scene, h, channels(scene, h), true), 4, 3)));
+    want(scene, ggml_neg(scene->ctx, group_normed(scene, h, channels(scene, h), true)));
+}
+
+static void summed_residual(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = written(scene, LARGE);
+    struct ggml_tensor *h = ggml_add(ctx, convolved(scene, x, 8, 3), x);
+    want(scene, ggml_neg(ctx, ggml_add(ctx, convolved(scene, group_normed(scene, h, channels(scene, h), true), 8, 3), h)));
+}
+
+static void summed_small(struct scene *scene)
+{
+    struct ggml_tensor *h = written(scene, LARGE / 2);
+    want(scene, ggml_neg(scene->ctx, convolved(scene, group_normed(scene, h, channels(scene, h), true), 4, 3)));
+}
+
+/* Written again in between, with half of the numbers, of which the norm is the same. */
+static void summed_overwritten(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *h = written(scene, LARGE), *halved = ggml_scale_inplace(ctx, h, 0.5f);
+    scene->apart = true;
+    want(scene, ggml_neg(ctx, halved));
+    want(scene, ggml_neg(ctx, group_normed(scene, h, channels(scene, h), true)));
+}
+
+static void summed_by_1x1(struct scene *scene)
+{
+    struct ggml_tensor *h = convolved(scene, written(scene, LARGE), 8, 1);
+    want(scene, ggml_neg(scene->ctx, group_normed(scene, h, channels(scene, h), true)));
+}
+
 static const struct {
     const char *name;
     void (*build)(struct scene *scene);
@@ -699,6 +748,11 @@ static const struct {
     {"permuted", permuted},
     {"joined", joined},
     {"normed_resblock", normed_resblock},
+    {"summed", summed},
+    {"summed_residual", summed_residual},
+    {"summed_small", summed_small},
+    {"summed_overwritten", summed_overwritten},
+    {"summed_by_1x1", summed_by_1x1},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))

@@ -185,8 +185,8 @@ double layer_norm_error(const struct sdgen_layer_norm *op)
     for (int64_t i = 0; i < CHECKED; i++) {
         int64_t row = some(i, op->rows[0]), at = other(i, op->n);
         const float *x = element(op->x, op->x_stride[0], row, 0, 0), *y = element(op->y, op->y_stride[0], row, 0, 0);
-        struct moments moments = moments_of(x, op->n, (double)op->eps);
-        worst = fmax(worst, norm_error(&moments, SDGEN_FUNCTION_NONE, (double)x[at], (double)op->weight[at], (double)op->bias[at],
+        struct moments moments = moments_of(x, op->n, (double)op->norm.eps);
+        worst = fmax(worst, norm_error(&moments, SDGEN_FUNCTION_NONE, (double)x[at], (double)op->norm.weight[at], (double)op->norm.bias[at],
                                        y[at]));
     }
     return worst;

@@ -257,9 +257,7 @@ static const char *make_memory(struct operation *operation, enum memory_kind kin
                                                           .x_stride = {channels * 4},
                                                           .y = y,
                                                           .y_stride = {channels * 4},
-                                                          .weight = other,
-                                                          .bias = other,
-                                                          .eps = 1e-5f};
+                                                          .norm = {.weight = other, .bias = other, .eps = 1e-5f}};
         return sdgen_layer_norm_check(&operation->layer_norm);
     }
     operation->map = (struct sdgen_map){.extent = {pixels, channels, 1, 1},

@@ -32,8 +32,9 @@ static const char usage[] =
     "  --variant V       a row for LABEL with these of --tune's values, and isa=c, avx2 or avx512, else as --forms assembly; may be\n"
     "                    repeated, and has no NAME=VALUE for the defaults, as \"plain:\"\n"
     "  --tune VALUES     values of tunables, for all rows (--help-tune lists them); tuning files and SDGEN_ variables are not looked at\n"
-    "  --peak            the most FMAs, and integer and tile products where there are loops of them, at each width: the best of three\n"
-    "                    runs, or of as many as it takes until three agree within 2%\n"
+    "  --peak            the most FMAs, products of 8 and 16 bits, and products of tiles that the processor makes, at each width, and\n"
+    "                    which of them it lacks: the best of three runs, or of as many as it takes until three agree within 2%; a\n"
+    "                    product and its addition are two operations\n"
     "  --filter TEXT     only rows whose name holds TEXT\n"
     "  --threads N       threads (all processors by default)\n"
     "  --seconds S       time spent on a row (0.7 by default)\n"
@@ -244,7 +245,7 @@ void parse_options(struct options *options, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},              {NULL, 0, NULL, 0}};
     const char *sets = NULL, *forms = NULL, *variants[MOST_ENTRIES], *shapes[MOST_SHAPES];
     int variant_count = 0, shape_count = 0, option;
-    struct sdgen_tuning tuning = {-1, -1, -1, -1, -1, -1};
+    struct sdgen_tuning tuning = {-1, -1, -1, -1, -1, -1, -1};
     char message[512];
     opterr = 0;
     *options = (struct options){.threads = processors(), .seconds = 0.7, .repetitions = 5};

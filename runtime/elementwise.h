@@ -33,18 +33,8 @@ static inline struct sdgen_parts sdgen_parts_of(int64_t length)
     return (struct sdgen_parts){.count = sdgen_ceil_div(length, size), .size = size};
 }
 
-/* What a norm does to a channel: x * scale + shift. */
-struct sdgen_line {
-    float scale, shift;
-};
-
-/* A group norm's sums, group after group of each image, in memory of so many bytes, aligned to doubles: made by all threads, who wait for
- * each other then. */
-size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op);
-void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
-                           double (*sums)[2]);
-
-/* The lines of a group's channels; groups are counted over all images. */
-void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines);
+/* What a head's mask is multiplied by: ALiBi's slope ("Train Short, Test Long", Press et al. 2021), as ggml takes it for any number of
+ * heads, or 1 where max_bias is 0 (softmax.c). */
+float sdgen_mask_slope(float max_bias, int64_t heads, int64_t head);
 
 #endif

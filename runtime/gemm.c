@@ -36,6 +36,12 @@ struct cut {
     int64_t parts;         /* of a share, in the end */
 };
 
+/* Panels of columns; those of the products that share A come one after the other, each a whole number. */
+static int64_t panels_of(const struct sdgen_gemm *gemm)
+{
+    return sdgen_ceil_div(gemm->columns, gemm->tile.columns);
+}
+
 static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
 {
     const struct sdgen_blocking *blocking = &plan->blocking;
@@ -58,8 +64,13 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
 
     int64_t nc = gemm->gated ? sdgen_min(blocking->nc, GATED_COLUMNS) : blocking->nc;
     cut.nc = sdgen_max(nc / gemm->tile.columns, 1) * gemm->tile.columns;
-    cut.column_panels = sdgen_ceil_div(gemm->columns, gemm->tile.columns);
-    cut.nc = sdgen_min(cut.nc, cut.column_panels * gemm->tile.columns);
+    cut.column_panels = panels_of(gemm);
+    int64_t most_panels = cut.column_panels;
+    for (const struct sdgen_gemm *more = gemm->more; more; more = more->more) {
+        cut.column_panels += panels_of(more);
+        most_panels = sdgen_max(most_panels, panels_of(more));
+    }
+    cut.nc = sdgen_min(cut.nc, most_panels * gemm->tile.columns);
     int64_t products = cut.column_panels * cut.group * (gemm->a_shared ? gemm->batches : 1);
     int64_t row_panels = sdgen_ceil_div(chunk_rows, gemm->tile.rows);
     cut.row_shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, products), row_panels);
@@ -69,6 +80,15 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
     int64_t most_parts = sdgen_max(chunk_rows / (cut.row_shares * PART_ROWS), 1);
     cut.parts = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)PARTS * nth, products), most_parts);
     return cut;
+}
+
+void sdgen_gemm_pack_columns(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, enum sdgen_type type, const char *src,
+                             int64_t stride, int64_t columns, int64_t depth, float *dst)
+{
+    const int64_t width = gemm->tile.columns;
+    for (int64_t j = 0; j < columns; j += width)
+        kernels->pack[type][width]((size_t)depth, (size_t)sdgen_min(columns - j, width), src + j * stride, (ptrdiff_t)stride,
+                                   dst + j * depth);
 }
 
 /* A unit of A: the rows [row, row + rows) of one batch, in `panels` panels whose heights differ by one at most. */
@@ -148,15 +168,17 @@ struct slab {
     int64_t begin, end;
 };
 
-/* Packed A of a unit: for each block of the slab, panel after panel, [depth of the block][rows of the panel]. */
+/* Packed A of a unit: for each block of the slab, panel after panel, [depth of the block][rows of the panel]. No B is packed yet. */
 static void pack_panel(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut, const struct unit *unit,
-                       int64_t panel, struct slab slab, float *unit_a)
+                       int64_t panel, struct slab slab, float *unit_a, const struct work *work)
 {
     int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
+    if (gemm->prepare_a)
+        gemm->prepare_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, work->b);
     for (int64_t begin = slab.begin; begin < slab.end; begin += cut->depth_step) {
         int64_t end = sdgen_min(begin + cut->depth_step, slab.end);
         float *dst = unit_a + unit->rows * (begin - slab.begin) + row * (end - begin);
-        gemm->pack_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, begin, end, dst);
+        gemm->pack_a(gemm, plan->kernels, unit->batch, unit->row + row, rows, begin, end, dst, work->b);
     }
 }
 
@@ -165,12 +187,13 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
 {
     int64_t most_panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
     int64_t begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), units * most_panels, 1, most_panels, team->nth, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), units * most_panels, 1, most_panels, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
             struct unit unit = unit_of(gemm, cut, first_unit + item / most_panels);
             if (item % most_panels < unit.panels)
-                pack_panel(plan, gemm, cut, &unit, item % most_panels, slab, work->a + item / most_panels * cut->unit_size);
+                pack_panel(plan, gemm, cut, &unit, item % most_panels, slab, work->a + item / most_panels * cut->unit_size, work);
         }
+    sdgen_phase(team, SDGEN_PHASE_PACK);
 }
 
 /* What is multiplied at a time: a unit's panels [first, last) by some columns of C. */
@@ -184,7 +207,8 @@ struct block {
 /* The sums of a block with the columns of B from `column` on, to t: rows of t_stride bytes, the first that of the first panel. What
  * becomes of them where `after`. */
 static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                             const struct block *block, struct slab slab, int64_t column, float *b, char *t, int64_t t_stride, bool after)
+                             const struct sdgen_team *team, const struct block *block, struct slab slab, int64_t column, float *b,
+                             char *t, int64_t t_stride, bool after)
 {
     const struct unit *unit = block->unit;
     const int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1), columns = block->columns;
@@ -194,6 +218,7 @@ static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_g
         const float *a = block->a + unit->rows * (begin - slab.begin);
         bool last = end == gemm->depth;
         gemm->pack_b(gemm, plan->kernels, block->batch, column, columns, begin, end, b);
+        sdgen_phase(team, SDGEN_PHASE_PACK);
         for (int64_t mc_panel = block->first; mc_panel < block->last; mc_panel += panels_step) {
             int64_t mc_end = sdgen_min(mc_panel + panels_step, block->last);
             for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
@@ -210,27 +235,29 @@ static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_g
                                           (float *)(void *)(t + (row - first_row) * t_stride) + j, (size_t)t_stride, &epilogue);
                 }
             }
+            sdgen_phase(team, SDGEN_PHASE_PRODUCT);
             if (last && after) {
                 int64_t row = panel_row(unit, mc_panel), rows = panel_row(unit, mc_end) - row;
                 float *to = (float *)(void *)(t + (row - first_row) * t_stride);
                 sdgen_after_apply(plan->kernels, &gemm->after, batches, unit->row + row, rows, column, columns, to, t_stride, to, t_stride);
+                sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
             }
         }
     }
 }
 
 static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                           const struct block *block, struct slab slab, const struct work *work)
+                           const struct sdgen_team *team, const struct block *block, struct slab slab, const struct work *work)
 {
     const int64_t first_row = panel_row(block->unit, block->first);
     char *c = (char *)gemm->c(gemm, block->batch) + (block->unit->row + first_row) * gemm->c_stride + block->column * (int64_t)sizeof(float);
     if (!gemm->gated) {
-        multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
+        multiply_columns(plan, gemm, cut, team, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
         return;
     }
     const int64_t gate_stride = cut->nc * (int64_t)sizeof(float), rows = panel_row(block->unit, block->last) - first_row;
-    multiply_columns(plan, gemm, cut, block, slab, gemm->columns + block->column, work->b, (char *)work->gate, gate_stride, false);
-    multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, false);
+    multiply_columns(plan, gemm, cut, team, block, slab, gemm->columns + block->column, work->b, (char *)work->gate, gate_stride, false);
+    multiply_columns(plan, gemm, cut, team, block, slab, block->column, work->b, c, gemm->c_stride, false);
     for (int64_t row = 0; row < rows; row++) {
         float *to = (float *)(void *)(c + row * gemm->c_stride);
         plan->kernels->map[gemm->after.function](&(struct sdgen_map_run){
@@ -242,23 +269,29 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
             .parameter = {gemm->after.parameter[0], gemm->after.parameter[1]},
         });
     }
+    sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
 }
 
 static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
                            const struct sdgen_team *team, const struct work *work, struct slab slab, int64_t first_unit,
                            int64_t units)
 {
-    /* Items: parts of shares, within column panels, within shares of a unit's rows, within batches of C, within units. */
+    /* Items: parts of shares, within column panels of all products, within shares of a unit's rows, within batches of C, within units. */
     int64_t panels = cut->column_panels;
     int64_t batches = gemm->a_shared ? gemm->batches : 1;
-    int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &begin, &end))
+    int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, taken = 0, begin, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &taken, &begin, &end))
         while (begin < end) {
             int64_t run = begin / parts / panels, run_end = sdgen_min(end, (run + 1) * panels * parts);
             int64_t share = run % shares, batch = run / shares % batches, index = run / shares / batches;
             struct unit unit = unit_of(gemm, cut, first_unit + index);
-            int64_t column = begin / parts % panels * gemm->tile.columns;
-            int64_t column_end = sdgen_min(column + sdgen_ceil_div(run_end - begin, parts) * gemm->tile.columns, gemm->columns);
+            const struct sdgen_gemm *product = gemm;
+            int64_t first = 0; /* of the product's panels */
+            for (; begin / parts % panels >= first + panels_of(product); product = product->more)
+                first += panels_of(product);
+            run_end = sdgen_min(run_end, (run * panels + first + panels_of(product)) * parts);
+            int64_t column = (begin / parts % panels - first) * gemm->tile.columns;
+            int64_t column_end = sdgen_min(column + sdgen_ceil_div(run_end - begin, parts) * gemm->tile.columns, product->columns);
             int64_t part = share * parts + begin % parts, part_end = share * parts + (run_end - 1) % parts + 1;
             int64_t first_panel = part * unit.panels / (shares * parts), last_panel = part_end * unit.panels / (shares * parts);
             const struct block block = {
@@ -271,7 +304,7 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
                 .columns = column_end - column,
             };
             if (first_panel < last_panel)
-                multiply_block(plan, gemm, cut, &block, slab, work);
+                multiply_block(plan, product, cut, team, &block, slab, work);
             begin = run_end;
         }
 }

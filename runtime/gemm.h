@@ -21,9 +21,14 @@ struct sdgen_gemm {
     const float *row_bias, *column_bias; /* or NULL */
 
     const void *operation;
-    /* Packs rows [row, row + rows) of A, a panel, for p in [begin, end): as sdgen_pack_kernel does. */
+    /* Packs rows [row, row + rows) of A, a panel, for p in [begin, end): as sdgen_pack_kernel does. The thread's scratch is as large as
+     * a panel of B of this depth. */
     void (*pack_a)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
-                   int64_t begin, int64_t end, float *dst);
+                   int64_t begin, int64_t end, float *dst, float *scratch);
+    /* What is done for a panel first, or NULL: what it leaves at the beginning of the scratch stays until the panel has been packed. Where
+     * the depth is packed in several slabs, it is done for each. */
+    void (*prepare_a)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
+                      float *scratch);
     /* Packs columns [column, column + columns) of B, as panels of tile.columns, for p in [begin, end). Numbers beyond the
      * last column may be anything finite. */
     void (*pack_b)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
@@ -34,16 +39,30 @@ struct sdgen_gemm {
     bool gated;               /* C[i][j] = t[i][j] * f(t[i][j + columns]), f of `after`, which has nothing else; B and column_bias are twice
                                  as wide as C */
     int64_t batch0;           /* batches of the first of the two dimensions that there may be */
+    const struct sdgen_gemm *more; /* another product of the same A and tile, whose rows, depth and batches are the same, or NULL */
 };
+
+/* Packs columns of B whose elements along the depth are side by side, `stride` bytes from column to column, as pack_b does. */
+void sdgen_gemm_pack_columns(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, enum sdgen_type type, const char *src,
+                             int64_t stride, int64_t columns, int64_t depth, float *dst);
 
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth);
 void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team);
 
+/* Ends a phase of the thread's, of microseconds at least: a mark takes some 30 ns. */
+static inline void sdgen_phase(const struct sdgen_team *team, enum sdgen_phase phase)
+{
+    if (team->clock)
+        sdgen_clock_end(team->clock, phase);
+}
+
 /* Returns when all of the team's threads have come here. */
 static inline void sdgen_wait(const struct sdgen_team *team)
 {
-    if (team->nth > 1)
-        team->barrier(team->barrier_data);
+    if (team->nth == 1)
+        return;
+    team->barrier(team->barrier_data);
+    sdgen_phase(team, SDGEN_PHASE_WAIT);
 }
 
 /* Whether anything becomes of the elements. */

@@ -225,6 +225,10 @@ typedef void sdgen_map_kernel(const struct sdgen_map_run *run);
  * for every n. x is aligned to 4 bytes, sums to 8. */
 typedef void sdgen_moments_kernel(size_t n, const float *x, double *sums);
 
+/* The largest of n elements: *maximum = the largest of *maximum, which is no NaN, and x[i], i < n, where a NaN is passed over. x and
+ * maximum are aligned to 4 bytes. */
+typedef void sdgen_maximum_kernel(size_t n, const float *x, float *maximum);
+
 /* Rounds of a register-only loop, for measuring the processor: each round makes as many instructions as the kernel's banner
  * says. */
 typedef void sdgen_probe_kernel(size_t rounds);

@@ -1,27 +1,24 @@
 /* Group and layer normalization: sums in double precision, then one multiply-add for each element.
  *
  * A group is summed in fixed pieces, which are added up in their order, so that the result does not depend on the threads. */
+#include "norm.h"
+
 #include "elementwise.h"
 
 #include <math.h>
 
-/* (x - mean) * scale */
-struct affine {
-    double mean, scale;
-};
-
-static struct affine affine_of(const double sums[2], double count, double eps, bool rms)
+struct sdgen_affine sdgen_affine_of(const double sums[2], double count, double eps, bool rms)
 {
     double mean = rms ? 0 : sums[0] / count, variance = sums[1] / count - mean * mean;
-    return (struct affine){.mean = mean, .scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
+    return (struct sdgen_affine){.mean = mean, .scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
 }
 
 /* x * scale + shift = (x - mean) * scale * weight + bias. The shift is made for the scale as rounded, so that rounding the scale costs
  * nothing where the mean is many times the deviation. */
-static struct sdgen_line line_of(const struct affine *affine, double weight, double bias)
+void sdgen_set_affine(struct sdgen_map_run *run, const struct sdgen_affine *affine, double weight, double bias)
 {
-    float scale = (float)(affine->scale * weight);
-    return (struct sdgen_line){.scale = scale, .shift = (float)(bias - affine->mean * (double)scale)};
+    run->scale = (float)(affine->scale * weight);
+    run->shift = (float)(bias - affine->mean * (double)run->scale);
 }
 
 /* ---- groups ---- */
@@ -96,30 +93,33 @@ static int64_t sums_of_group(const struct sdgen_group_norm *op)
     return op->sums ? 1 : pieces_of(op).count;
 }
 
-static struct affine affine_of_group(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group)
+static struct sdgen_affine affine_of_group(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group)
 {
     double all[2];
     add_up(sums + group * sums_of_group(op), sums_of_group(op), all);
-    return affine_of(all, (double)(op->channels / op->groups) * (double)op->pixels, (double)op->eps, false);
+    return sdgen_affine_of(all, (double)(op->channels / op->groups) * (double)op->pixels, (double)op->eps, false);
 }
 
-static struct sdgen_line line_of_channel(const struct sdgen_group_norm *op, const struct affine *affine, int64_t channel)
+static void set_channel(const struct sdgen_group_norm *op, const struct sdgen_affine *affine, int64_t channel, struct sdgen_map_run *run)
 {
-    return line_of(affine, op->weight ? (double)op->weight[channel] : 1, op->bias ? (double)op->bias[channel] : 0);
+    sdgen_set_affine(run, affine, op->weight ? (double)op->weight[channel] : 1, op->bias ? (double)op->bias[channel] : 0);
 }
 
 void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines)
 {
-    struct affine affine = affine_of_group(op, sums, group);
+    struct sdgen_affine affine = affine_of_group(op, sums, group);
     int64_t channels = op->channels / op->groups;
-    for (int64_t c = 0; c < channels; c++)
-        lines[c] = line_of_channel(op, &affine, group % op->groups * channels + c);
+    for (int64_t c = 0; c < channels; c++) {
+        struct sdgen_map_run run;
+        set_channel(op, &affine, group % op->groups * channels + c, &run);
+        lines[c] = (struct sdgen_line){.scale = run.scale, .shift = run.shift};
+    }
 }
 
 static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
                       const double (*sums)[2])
 {
-    struct affine affine = affine_of_group(op, sums, piece->group);
+    struct sdgen_affine affine = affine_of_group(op, sums, piece->group);
     struct sdgen_map_run run = {
         .x = x_of(op, piece),
         .y = (float *)(void *)((char *)op->y + piece->batch * op->y_batch_stride + piece->channel * op->y_channel_stride) +
@@ -128,9 +128,7 @@ static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         .parameter = {op->parameter[0], op->parameter[1]},
     };
     for (int64_t c = piece->channel; c < piece->channel + piece->channels; c++) {
-        struct sdgen_line line = line_of_channel(op, &affine, c);
-        run.scale = line.scale;
-        run.shift = line.shift;
+        set_channel(op, &affine, c, &run);
         plan->kernels->map[op->function](&run);
         run.x = sdgen_at(run.x, op->x_channel_stride);
         run.y = (float *)(void *)((char *)run.y + op->y_channel_stride);
@@ -168,7 +166,7 @@ void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_gro
 {
     struct pieces pieces = pieces_of(op);
     int64_t items = op->batch * op->groups * sums_of_group(op), given = op->channels / op->groups * op->sum_pieces, first, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t item = first; item < end; item++) {
             if (op->sums) {
                 add_up(op->sums + item * given, given, sums[item]);
@@ -177,6 +175,7 @@ void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_gro
             struct piece piece = piece_of(op, &pieces, item);
             sum_piece(plan, op, &piece, sums[item]);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
     sdgen_wait(team);
 }
 
@@ -193,38 +192,72 @@ void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_no
     sdgen_group_norm_sums(plan, op, team, sums);
     struct pieces pieces = pieces_of(op);
     int64_t items = op->batch * op->groups * pieces.count, first, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
             map_piece(plan, op, &piece, (const double(*)[2])sums);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }
 
 /* ---- rows ---- */
 
-static void normalize_row(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int64_t row)
+const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm)
 {
-    int64_t x_place = 0, y_place = 0;
-    for (int d = 0; d < 3; d++) {
-        x_place += row % op->rows[d] * op->x_stride[d];
-        y_place += row % op->rows[d] * op->y_stride[d];
-        row /= op->rows[d];
-    }
-    const float *x = sdgen_at(op->x, x_place);
+    if (sdgen_unaligned(norm->weight, NULL, 0) || sdgen_unaligned(norm->modulation, norm->modulation_stride, 2) ||
+        sdgen_unaligned(norm->bias, norm->bias_stride, 2))
+        return "an array of a norm, or a stride, is not aligned to its elements";
+    return NULL;
+}
+
+struct sdgen_row_affine sdgen_row_affine_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x)
+{
     double sums[2] = {0};
-    plan->kernels->moments((size_t)op->n, x, sums);
-    struct affine affine = affine_of(sums, (double)op->n, (double)op->eps, op->rms);
-    struct sdgen_map_run run = {
-        .x = x,
-        .y = (float *)(void *)((char *)op->y + y_place),
-        .n = op->n,
-        .weight = op->weight,
-        .addend = op->bias,
+    kernels->moments((size_t)n, x, sums);
+    struct sdgen_affine affine = sdgen_affine_of(sums, (double)n, (double)norm->eps, norm->rms);
+    struct sdgen_map_run run;
+    sdgen_set_affine(&run, &affine, 1, 0);
+    return (struct sdgen_row_affine){.scale = run.scale, .shift = run.shift};
+}
+
+static const float *of_batch(const float *array, const int64_t stride[2], const int64_t batch[2])
+{
+    return sdgen_at(array, batch[0] * stride[0] + batch[1] * stride[1]);
+}
+
+struct sdgen_row_vectors sdgen_row_vectors_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, const int64_t batch[2],
+                                              int64_t begin, int64_t n, float *scratch)
+{
+    struct sdgen_row_vectors vectors = {
+        .weight = norm->weight ? norm->weight + begin : NULL,
+        .bias = norm->bias ? of_batch(norm->bias, norm->bias_stride, batch) + begin : NULL,
     };
-    struct sdgen_line line = line_of(&affine, 1, 0);
-    run.scale = line.scale;
-    run.shift = line.shift;
-    plan->kernels->map[SDGEN_FUNCTION_NONE](&run);
+    if (norm->modulation) {
+        kernels->map[SDGEN_FUNCTION_NONE](&(struct sdgen_map_run){
+            .x = of_batch(norm->modulation, norm->modulation_stride, batch) + begin,
+            .y = scratch,
+            .n = n,
+            .weight = vectors.weight,
+            .scale = 1,
+            .shift = 1,
+        });
+        vectors.weight = scratch;
+    }
+    return vectors;
+}
+
+void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_row_affine affine, struct sdgen_row_vectors vectors, int64_t n,
+                     const float *x, float *y)
+{
+    kernels->map[SDGEN_FUNCTION_NONE](&(struct sdgen_map_run){
+        .x = x,
+        .y = y,
+        .n = n,
+        .weight = vectors.weight,
+        .addend = vectors.bias,
+        .scale = affine.scale,
+        .shift = affine.shift,
+    });
 }
 
 const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
@@ -233,26 +266,44 @@ const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op)
         return "an extent is not positive";
     if (!op->x || !op->y)
         return "an array is missing";
-    if (sdgen_unaligned(op->x, op->x_stride, 3) || sdgen_unaligned(op->y, op->y_stride, 3) ||
-        sdgen_unaligned(op->weight, NULL, 0) || sdgen_unaligned(op->bias, NULL, 0))
+    if (sdgen_unaligned(op->x, op->x_stride, 3) || sdgen_unaligned(op->y, op->y_stride, 3))
         return "an array or one of its strides is not aligned to elements";
     if (op->rows[0] > 1 && op->y_stride[0] < op->n * (int64_t)sizeof(float))
         return "rows of y overlap";
-    return NULL;
+    return sdgen_row_norm_check(&op->norm);
 }
 
 size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth)
 {
-    (void)plan, (void)op, (void)nth;
-    return 0;
+    (void)plan;
+    return op->norm.modulation ? _Alignof(float) + (size_t)nth * (size_t)op->n * sizeof(float) : 0;
+}
+
+/* Rows [begin, end), which may lie in several batches. */
+static void normalize_rows(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int64_t begin, int64_t end, float *scratch)
+{
+    while (begin < end) {
+        const int64_t image = begin / op->rows[0], batch[2] = {image % op->rows[1], image / op->rows[1]};
+        const int64_t run_end = sdgen_min(end, (image + 1) * op->rows[0]);
+        const struct sdgen_row_vectors vectors = sdgen_row_vectors_of(plan->kernels, &op->norm, batch, 0, op->n, scratch);
+        const float *x = sdgen_at(op->x, batch[0] * op->x_stride[1] + batch[1] * op->x_stride[2]);
+        char *y = (char *)op->y + batch[0] * op->y_stride[1] + batch[1] * op->y_stride[2];
+        for (int64_t row = begin % op->rows[0]; begin < run_end; begin++, row++) {
+            const float *from = sdgen_at(x, row * op->x_stride[0]);
+            sdgen_normalize(plan->kernels, sdgen_row_affine_of(plan->kernels, &op->norm, op->n, from), vectors, op->n, from,
+                            (float *)(void *)(y + row * op->y_stride[0]));
+        }
+    }
 }
 
 void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team)
 {
+    const uintptr_t align = _Alignof(float), base = (uintptr_t)team->work;
+    float *scratch = (float *)(void *)((char *)team->work + (align - base % align) % align) + team->ith * op->n;
     /* Items: several rows. */
     int64_t rows = op->rows[0] * op->rows[1] * op->rows[2], together = sdgen_max(1, SDGEN_MAP_BLOCK / op->n), first, end;
     int64_t items = sdgen_ceil_div(rows, together);
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
-        for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
-            normalize_row(plan, op, row);
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
+        normalize_rows(plan, op, first * together, sdgen_min(end * together, rows), scratch);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

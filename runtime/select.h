@@ -40,6 +40,7 @@ struct sdgen_kernels {
     sdgen_unpack_kernel *unpack;                                  /* SDGEN_UNPACK_LANES wide */
     sdgen_map_kernel *map[SDGEN_FUNCTIONS];                       /* by function */
     sdgen_moments_kernel *moments;
+    sdgen_maximum_kernel *maximum;
     sdgen_pack_patches_kernel *pack_patches;                      /* SDGEN_COLUMNS_STEP wide; wider panels take several */
 };
 

@@ -7,8 +7,8 @@
  *
  * Threads wait for each other around step 1 alone, so that V is of several blocks where there are many threads, but of no more, because
  * with all that would fit the cache that they share it took up to a third longer on a Zen 5 (128 channels at 512x512). In the end
- * halves of a block are handed out, so that a slow thread does not come last with a whole one; each transforms the weights once more,
- * which costs as much as the products of four columns.
+ * parts of a block are handed out, some of its panels or of the group's output channels, so that a slow thread does not come last with a
+ * whole one; each transforms the weights once more, which costs as much as the products of 16 channels with four columns.
  *
  * With a norm before it, a thread norms in step 1 what it then transforms: the rows of a few channels, into a strip that holds them for
  * the tiles of the next blocks too, so that each row is normed once. (Normed for each row of tiles, two of six rows would be normed twice
@@ -22,6 +22,7 @@
 #include "conv.h"
 
 #include "elementwise.h"
+#include "norm.h"
 
 #include <string.h>
 
@@ -37,7 +38,8 @@ enum {
     NORMED_CHANNELS = 16,
     LEAST_NORMED_CHANNELS = 4,
     LEAST_SHARES = 4,    /* shares of V for each thread, at least */
-    MOST_PARTS = 2,      /* of a share, in the end; each transforms the weights once more */
+    MOST_PARTS = 8,      /* of a share, in the end; a power of two */
+    PART_COLUMNS = 8,    /* the least of a part, of 16 output channels; twice as many of half the channels */
     HALO = 2,            /* rows of x that a tile shares with the one below */
     LINE = 64,
 };
@@ -57,7 +59,8 @@ struct cut {
     int64_t chain;        /* input channels */
     int64_t groups;       /* of output channels */
     int64_t shares;       /* of a block's panels that are handed out apart, because there are few groups and blocks */
-    int64_t parts;        /* of a share, handed out apart in the end */
+    int64_t parts;        /* of a share, handed out apart in the end: stretches of panels... */
+    int64_t row_parts;    /* ...each in so many parts of its output channels */
     int64_t strip_rows;   /* of normed x that are there at a time, whole rows of tiles; 0: x is read as it is */
 };
 
@@ -85,12 +88,12 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     cut.tiles_x = sdgen_ceil_div(op->width_out, m);
     cut.tiles_y = sdgen_ceil_div(op->height_out, m);
     cut.quads_x = sdgen_ceil_div(cut.tiles_x, QUAD);
-    cut.quads = cut.quads_x * cut.tiles_y * op->batch;
+    cut.quads = cut.quads_x * cut.tiles_y * sdgen_conv2d_images(op);
     cut.tile = sdgen_select_tile16(plan, GROUP, cut.quads * QUAD);
     cut.panel_quads = cut.tile.columns / QUAD;
     cut.panels = sdgen_ceil_div(cut.quads, cut.panel_quads);
 
-    int64_t panel_bytes = cut.taps * op->channels_in * cut.tile.columns * (int64_t)sizeof(float);
+    int64_t channels_in = sdgen_conv2d_channels(op), panel_bytes = cut.taps * channels_in * cut.tile.columns * (int64_t)sizeof(float);
     /* V within what is packed at a time, M within the half of L2 that is for a thread's packed panels. */
     int64_t m_columns = plan->blocking.nc * plan->blocking.kc / (cut.taps * GROUP);
     int64_t v_most = sdgen_max(plan->blocking.packed_bytes / panel_bytes, 1), most = sdgen_min(v_most, m_columns / cut.tile.columns);
@@ -102,10 +105,15 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     v_blocks = sdgen_ceil_div(blocks, sdgen_ceil_div(blocks, v_blocks));
     cut.v_panels = sdgen_min(v_blocks * cut.block_panels, cut.panels);
 
-    int64_t chains = sdgen_max(sdgen_ceil_div(op->channels_in, CHAIN), sdgen_min(LEAST_CHAINS, op->channels_in));
-    cut.chain = sdgen_ceil_div(op->channels_in, chains);
+    int64_t chains = sdgen_max(sdgen_ceil_div(channels_in, CHAIN), sdgen_min(LEAST_CHAINS, channels_in));
+    cut.chain = sdgen_ceil_div(channels_in, chains);
     cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups * v_blocks), cut.block_panels);
-    cut.parts = nth == 1 ? 1 : sdgen_min(cut.block_panels / cut.shares, MOST_PARTS);
+    int64_t share_panels = cut.block_panels / cut.shares;
+    cut.parts = cut.row_parts = 1;
+    while (nth > 1 && cut.parts < MOST_PARTS && share_panels * cut.tile.columns >= 2 * cut.parts * PART_COLUMNS)
+        cut.parts *= 2;
+    while (share_panels * cut.row_parts < cut.parts)
+        cut.row_parts *= 2;
 
     /* Rows of tiles that V may be of, the one that each image has more of in the strip, and the last one's halo. */
     int64_t tile_rows = sdgen_min(sdgen_ceil_div(cut.v_panels * cut.panel_quads - 1, cut.quads_x) + 1, cut.tiles_y * op->batch);
@@ -131,7 +139,7 @@ static size_t line_up(int64_t floats)
 /* Numbers from tap to tap of V, for a block of so many panels; of U, for so many input channels; of M, for so many columns. */
 static int64_t v_tap(const struct cut *cut, const struct sdgen_conv2d *op, int64_t panels)
 {
-    return panels * op->channels_in * cut->tile.columns + TAP_GAP;
+    return panels * sdgen_conv2d_channels(op) * cut->tile.columns + TAP_GAP;
 }
 
 static int64_t u_tap(int64_t channels)
@@ -286,15 +294,15 @@ static int64_t strip_row(const struct cut *cut, int64_t quad)
 }
 
 /* Rows [begin, end) of the strip, which some panels read beside those that the panels before have read. */
-struct rows {
+struct stretch {
     int64_t begin, end;
 };
 
-static struct rows rows_of(const struct cut *cut, int64_t panel, int64_t panels)
+static struct stretch rows_of(const struct cut *cut, int64_t panel, int64_t panels)
 {
     int64_t quad = panel * cut->panel_quads, last = sdgen_min(quad + panels * cut->panel_quads, cut->quads) - 1;
     int64_t normed = quad ? strip_row(cut, quad - 1) + cut->t : 0;
-    return (struct rows){.begin = sdgen_max(strip_row(cut, quad), normed), .end = strip_row(cut, last) + cut->t};
+    return (struct stretch){.begin = sdgen_max(strip_row(cut, quad), normed), .end = strip_row(cut, last) + cut->t};
 }
 
 /* Rows [begin, end) of an image's channel, that are side by side in the strip too. */
@@ -318,7 +326,7 @@ static void norm_rows(const struct sdgen_plan *plan, const struct sdgen_conv2d *
 }
 
 static void norm_channels(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
-                          struct rows rows, int64_t channel, int64_t channels)
+                          struct stretch rows, int64_t channel, int64_t channels)
 {
     const int64_t image_rows = (cut->tiles_y + 1) * cut->m;
     for (int64_t row = rows.begin, next; row < rows.end; row = next) {
@@ -352,15 +360,16 @@ static int64_t normed_channels(const struct sdgen_conv2d *op, int nth)
 }
 
 static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, const struct work *work, int64_t quad, int64_t channel,
-                           struct sdgen_winograd_input *input, int64_t q)
+                           int64_t kernel_frame,                            struct sdgen_winograd_input *input, int64_t q)
 {
     struct place place;
-    bool exists = place_of(cut, quad, &place);
+    int64_t image = 0;
+    bool exists = place_of(cut, quad, &place) && sdgen_conv2d_x(op, place.image, kernel_frame, &image);
     int64_t x = place.x / cut->m * cut->step - op->pad_x, y = place.y / cut->m * cut->step - op->pad_y;
     int64_t offset = exists ? channel * input->channel_stride + x * (int64_t)sizeof(float) : 0;
     if (exists)
         offset += cut->strip_rows ? strip_row(cut, quad) % cut->strip_rows * input->row_stride
-                                  : place.image * op->x_batch_stride + y * input->row_stride;
+                                  : image + y * input->row_stride;
     /* May begin before the image. */
     input->x[q] = (const float *)((uintptr_t)(cut->strip_rows ? work->strip : op->x) + (uintptr_t)offset);
     bool inside = exists && y >= 0 && y + cut->t <= op->height;
@@ -378,42 +387,43 @@ static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op,
     input->masked |= !inside;
 }
 
-/* Some channels of one vector of a panel of the V that begins with first_panel and has so many. */
+/* Some channels of one vector of a panel, and of a frame of the kernel, for the V that begins with first_panel and has so many. */
 static void transform_vector(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t first_panel,
-                             int64_t panels, int64_t panel, int64_t vector, int64_t channel, int64_t channels)
+                             int64_t panels, int64_t panel, int64_t vector, int64_t frame, int64_t channel, int64_t channels)
 {
-    int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes;
+    int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, frames = sdgen_conv2d_kernel_frames(op);
     struct sdgen_winograd_input input = {
         .row_stride = cut->strip_rows ? op->width * (int64_t)sizeof(float) : op->x_row_stride,
         .channel_stride = cut->strip_rows ? strip_channel(cut, op) * (int64_t)sizeof(float) : op->x_channel_stride,
         .channels = channels,
-        .dst = work->v + (panel * op->channels_in + channel) * columns + vector * lanes,
+        .dst = work->v + ((panel * op->channels_in + channel) * frames + frame) * columns + vector * lanes,
         .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
-        .dst_channel_stride = columns * (int64_t)sizeof(float),
+        .dst_channel_stride = frames * columns * (int64_t)sizeof(float),
     };
     int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
     for (int64_t q = 0; q < lanes / QUAD; q++)
-        set_input_quad(cut, op, work, quad + q, channel, &input, q);
+        set_input_quad(cut, op, work, quad + q, channel, frame, &input, q);
     cut->kernels->input(&input);
 }
 
 static void transform_inputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
                              const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
 {
-    /* Items: channels of a vector, or, for what is normed for one is read by others too, of all vectors. */
+    /* Items: channels and a frame of a vector, or, for what is normed for one is read by others too, of all vectors. */
     int64_t vectors = cut->tile.columns / cut->kernels->input_lanes, all = panels * vectors, together = cut->strip_rows ? all : 1;
-    int64_t channels = cut->strip_rows ? normed_channels(op, team->nth) : INPUT_CHANNELS;
-    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, channels), items = all / together * channel_blocks, begin, end;
-    const struct rows rows = rows_of(cut, first_panel, panels);
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &begin, &end))
+    int64_t channels = cut->strip_rows ? normed_channels(op, team->nth) : INPUT_CHANNELS, frames = sdgen_conv2d_kernel_frames(op);
+    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, channels) * frames, items = all / together * channel_blocks, begin, end;
+    const struct stretch rows = rows_of(cut, first_panel, panels);
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
-            int64_t channel = item % channel_blocks * channels, count = sdgen_min(channels, op->channels_in - channel);
-            int64_t first = item / channel_blocks * together;
+            int64_t frame = item % channel_blocks % frames, channel = item % channel_blocks / frames * channels;
+            int64_t count = sdgen_min(channels, op->channels_in - channel), first = item / channel_blocks * together;
             if (cut->strip_rows)
                 norm_channels(plan, op, cut, work, rows, channel, count);
             for (int64_t i = first; i < first + together; i++)
-                transform_vector(op, cut, work, first_panel, panels, i / vectors, i % vectors, channel, count);
+                transform_vector(op, cut, work, first_panel, panels, i / vectors, i % vectors, frame, channel, count);
         }
+    sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
 }
 
 /* Weights come from memory once for each block, in short stretches of 16 rows, which the processor does not foresee. */
@@ -423,27 +433,34 @@ static void prefetch(const char *from, int64_t size)
         __builtin_prefetch(from + offset);
 }
 
-/* M of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
-static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
-                     int64_t group, int64_t v_panels, int64_t first_panel, int64_t panels)
+/* Output channels of a group, all or some. */
+struct rows {
+    int64_t first, count;
+};
+
+/* M of some rows of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
+static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                     const struct sdgen_team *team, const struct work *work, struct rows of, int64_t v_panels, int64_t first_panel,
+                     int64_t panels)
 {
-    int64_t columns = cut->tile.columns, m_stride = panels * columns;
-    int64_t rows = sdgen_min(GROUP, op->channels_out - group * GROUP);
+    int64_t columns = cut->tile.columns, m_stride = panels * columns, rows = of.count;
     int64_t row_panels = sdgen_ceil_div(rows, cut->tile.rows);
-    int64_t size = sdgen_type_size(op->w_type), w_stride = op->channels_in * 9 * size;
-    for (int64_t channel = 0; channel < op->channels_in; channel += cut->chain) {
-        int64_t channels = sdgen_min(cut->chain, op->channels_in - channel);
-        const char *w = (const char *)op->w + group * GROUP * w_stride + channel * 9 * size;
+    int64_t channels_in = sdgen_conv2d_channels(op), size = sdgen_type_size(op->w_type), w_stride = channels_in * 9 * size;
+    for (int64_t channel = 0; channel < channels_in; channel += cut->chain) {
+        int64_t channels = sdgen_min(cut->chain, channels_in - channel);
+        const char *w = (const char *)op->w + of.first * w_stride + channel * 9 * size;
         plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
+        sdgen_phase(team, SDGEN_PHASE_PACK);
         cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
+        sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
-        int64_t next_channels = sdgen_min(cut->chain, op->channels_in - channel - channels);
+        int64_t next_channels = sdgen_min(cut->chain, channels_in - channel - channels);
         for (int64_t tap = 0; tap < cut->taps; tap++) {
             for (int64_t row = tap; row < rows; row += cut->taps)
                 prefetch(w + row * w_stride + channels * 9 * size, next_channels * 9 * size);
             for (int64_t panel = 0; panel < panels; panel++) {
                 const float *v = work->v + tap * v_tap(cut, op, v_panels) +
-                                 ((first_panel + panel) * op->channels_in + channel) * columns;
+                                 ((first_panel + panel) * channels_in + channel) * columns;
                 for (int64_t p = 0; p < row_panels; p++) {
                     int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
                     cut->tile.gemm[row_end - row](
@@ -452,32 +469,33 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
                 }
             }
         }
+        sdgen_phase(team, SDGEN_PHASE_PRODUCT);
     }
 }
 
 /* To c, or to the thread's own memory where something becomes of the output before it gets there. */
-static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t group,
+static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, struct rows of,
                               int64_t first_quad, int64_t panels)
 {
     const int64_t number = sizeof(float);
     const bool own = sdgen_after_any(&op->after);
     int64_t lanes = cut->kernels->output_lanes, m_stride = panels * cut->tile.columns;
-    int64_t channel = group * GROUP, image_size = op->width_out * op->height_out * number;
+    int64_t channel = of.first, channel_stride = sdgen_conv2d_c_channel(op);
     for (int64_t lane = 0; lane < m_stride; lane += lanes) {
         struct sdgen_winograd_output output = {
             .src = work->m + lane,
             .tap_stride = m_tap(m_stride) * number,
             .src_channel_stride = m_stride * number,
-            .channels = sdgen_min(GROUP, op->channels_out - channel),
+            .channels = of.count,
             .row_stride = own ? y_row(cut, panels) * number : op->width_out * number,
-            .channel_stride = own ? y_channel(cut, panels) * number : image_size,
+            .channel_stride = own ? y_channel(cut, panels) * number : channel_stride,
             .bias = op->bias ? op->bias + channel : NULL,
             .scale = op->scale,
         };
         for (int64_t q = 0; q < lanes / QUAD; q++) {
             struct place place;
             bool exists = place_of(cut, first_quad + lane / QUAD + q, &place);
-            int64_t offset = exists ? place.image * op->c_batch_stride + channel * image_size + place.y * op->width_out * number +
+            int64_t offset = exists ? sdgen_conv2d_c(op, place.image) + channel * channel_stride + place.y * op->width_out * number +
                                           place.x * number
                                     : 0;
             output.y[q] = own ? work->y + (lane + q * QUAD) * cut->m : (float *)(void *)((char *)op->c + offset);
@@ -490,26 +508,28 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
 
 /* From the thread's own output to c: run by run of pixels of a row, whose quads are neighbours in both. */
 static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const float *y,
-                        int64_t group, int64_t first_quad, int64_t panels)
+                        struct rows of, int64_t first_quad, int64_t panels)
 {
-    const int64_t number = sizeof(float), quads = panels * cut->panel_quads, pixels = op->width_out * op->height_out;
-    int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel);
+    const int64_t number = sizeof(float), quads = panels * cut->panel_quads, channel_stride = sdgen_conv2d_c_channel(op);
+    const int64_t frames = op->frames.out ? op->frames.out : op->batch;
+    int64_t channel = of.first, channels = of.count;
     struct place place;
     for (int64_t quad = 0, next; quad < quads && place_of(cut, first_quad + quad, &place); quad = next) {
         next = sdgen_min(quads, quad + cut->quads_x - (first_quad + quad) % cut->quads_x);
         int64_t columns = sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
         for (int64_t row = 0; row < sdgen_min(cut->m, op->height_out - place.y); row++) {
             int64_t pixel = (place.y + row) * op->width_out + place.x;
-            float *c = (float *)(void *)((char *)op->c + place.image * op->c_batch_stride) + channel * pixels + pixel;
-            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image, 0}, channel, channels, pixel, columns,
-                              y + row * y_row(cut, panels) + quad * QUAD * cut->m, y_channel(cut, panels) * number, c, pixels * number);
+            float *c = (float *)(void *)((char *)op->c + sdgen_conv2d_c(op, place.image) + channel * channel_stride) + pixel;
+            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image % frames, place.image / frames}, channel, channels,
+                              pixel, columns, y + row * y_row(cut, panels) + quad * QUAD * cut->m, y_channel(cut, panels) * number, c,
+                              channel_stride);
         }
     }
 }
 
 /* Adds up what is written for quads of an image and some channels: row by row of tiles, or many at once where they are whole. */
 static void sum_quads(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t quad, int64_t end,
-                      int64_t channel, int64_t channels, double (*sums)[2], int64_t pieces)
+                      struct rows of, double (*sums)[2], int64_t pieces)
 {
     const int64_t pixels = op->width_out * op->height_out;
     struct place place;
@@ -518,28 +538,27 @@ static void sum_quads(const struct sdgen_plan *plan, const struct sdgen_conv2d *
         next = sdgen_min(whole ? quad + whole * cut->quads_x : quad - left + cut->quads_x, end);
         int64_t columns = whole ? op->width_out : sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
         int64_t rows = sdgen_min((whole ? whole : 1) * cut->m, op->height_out - place.y), together = columns == op->width_out ? rows : 1;
-        const float *c = sdgen_at(op->c, place.image * op->c_batch_stride) + channel * pixels + place.y * op->width_out + place.x;
-        for (int64_t i = 0; i < channels; i++)
+        const float *c = sdgen_at(op->c, place.image * op->c_batch_stride) + of.first * pixels + place.y * op->width_out + place.x;
+        for (int64_t i = 0; i < of.count; i++)
             for (int64_t row = 0; row < rows; row += together)
                 plan->kernels->moments((size_t)(together * columns), c + i * pixels + row * op->width_out, sums[i * pieces]);
     }
 }
 
-/* The sums of some panels for a group of channels. Where an image has fewer pieces than others, the rest are zeros. */
-static void make_sums(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t group,
+/* The sums of some panels for some channels. Where an image has fewer pieces than others, the rest are zeros. */
+static void make_sums(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, struct rows of,
                       int64_t first_panel, int64_t panels)
 {
     const int64_t pieces = sum_pieces(cut), image_quads = cut->quads_x * cut->tiles_y;
     const int64_t quads = sdgen_min((first_panel + panels) * cut->panel_quads, cut->quads);
-    const int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel);
     for (int64_t quad = first_panel * cut->panel_quads, next; quad < quads; quad = next) {
         const int64_t image = quad / image_quads, image_end = (image + 1) * image_quads, panel = quad / cut->panel_quads;
         next = sdgen_min(sdgen_min((panel + 1) * cut->panel_quads, image_end), quads);
         const int64_t piece = panel - image * image_quads / cut->panel_quads, zeros = next == image_end ? pieces - piece : 1;
-        double(*sums)[2] = op->sums + (image * op->channels_out + channel) * pieces + piece;
-        for (int64_t i = 0; i < channels; i++)
+        double(*sums)[2] = op->sums + (image * op->channels_out + of.first) * pieces + piece;
+        for (int64_t i = 0; i < of.count; i++)
             memset(sums + i * pieces, 0, (size_t)zeros * sizeof *sums);
-        sum_quads(plan, op, cut, quad, next, channel, channels, sums, pieces);
+        sum_quads(plan, op, cut, quad, next, of, sums, pieces);
     }
 }
 
@@ -547,21 +566,35 @@ static void make_sums(const struct sdgen_plan *plan, const struct sdgen_conv2d *
 static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
                          const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
 {
-    /* Items: parts of shares of a block, within groups, within blocks. */
-    int64_t all = cut->shares * cut->parts, items = sdgen_ceil_div(panels, cut->block_panels) * cut->groups * all, item, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, cut->parts, cut->parts, team->nth, &item, &end)) {
-        int64_t part = item % all, group = item / all % cut->groups, block = item / all / cut->groups * cut->block_panels;
-        int64_t block_panels = sdgen_min(cut->block_panels, panels - block);
-        int64_t first = block + part * block_panels / all, last = block + (part + end - item) * block_panels / all;
-        if (first == last)
-            continue;
-        multiply(plan, op, cut, work, group, panels, first, last - first);
-        int64_t first_quad = (first_panel + first) * cut->panel_quads;
-        transform_outputs(op, cut, work, group, first_quad, last - first);
-        if (sdgen_after_any(&op->after))
-            apply_after(plan, op, cut, work->y, group, first_quad, last - first);
-        if (op->sums)
-            make_sums(plan, op, cut, group, first_panel + first, last - first);
+    /* Items: parts of a stretch's output channels, within stretches of a share of a block, within groups, within blocks. */
+    int64_t all = cut->shares * cut->parts, items = sdgen_ceil_div(panels, cut->block_panels) * cut->groups * all;
+    int64_t taken = 0, item, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, cut->parts, cut->parts, team->nth, &taken, &item, &end)) {
+        int64_t group = item / all % cut->groups, block = item / all / cut->groups * cut->block_panels;
+        int64_t block_panels = sdgen_min(cut->block_panels, panels - block), channel = group * GROUP;
+        int64_t rows = sdgen_min(GROUP, op->channels_out - channel), stretches = all / cut->row_parts;
+        for (int64_t next; item < end; item = next) {
+            /* stretches with all of their channels together, else what there is of one */
+            int64_t part = item % all, row_part = part % cut->row_parts;
+            next = row_part == 0 && end - item >= cut->row_parts ? end - (end - item) % cut->row_parts
+                                                                 : sdgen_min(end, item + cut->row_parts - row_part);
+            int64_t last = part + next - item - 1;
+            int64_t first_row = row_part * rows / cut->row_parts, row_end = (last % cut->row_parts + 1) * rows / cut->row_parts;
+            const struct rows of = {channel + first_row, row_end - first_row};
+            int64_t first = block + part / cut->row_parts * block_panels / stretches;
+            int64_t count = block + (last / cut->row_parts + 1) * block_panels / stretches - first;
+            if (of.count == 0 || count == 0)
+                continue;
+            multiply(plan, op, cut, team, work, of, panels, first, count);
+            int64_t first_quad = (first_panel + first) * cut->panel_quads;
+            transform_outputs(op, cut, work, of, first_quad, count);
+            sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+            if (sdgen_after_any(&op->after))
+                apply_after(plan, op, cut, work->y, of, first_quad, count);
+            if (op->sums)
+                make_sums(plan, op, cut, of, first_panel + first, count);
+            sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
+        }
     }
 }
 

@@ -242,7 +242,8 @@ class Matmul:
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Pairs are (x, y); gaps are in elements, behind each row, each channel and each batch."""
+    """Pairs are (x, y); gaps are in elements, behind each row, each channel and each batch; of tokens, behind each
+    token (row_gap) and each batch."""
 
     channels_in: int
     channels_out: int
@@ -259,6 +260,7 @@ class Conv2d:
     scale: float = 1.0
     bias: bool = False
     upsample: int = 1  # 2: of an image that repeats each pixel two by two
+    tokens: bool = False  # the channels of a pixel are side by side
 
     @property
     def size_out(self) -> tuple[int, int]:
@@ -292,7 +294,12 @@ class Conv2d:
             row = 4 * (self.size[0] + self.row_gap)
             channel = row * self.size[1] + 4 * self.channel_gap
             image = channel * self.channels_in + 4 * self.batch_gap
-            x = arrays.strided("x", x_values.shape, (image, channel, row, 4))
+            x_strides = (image, channel, row, 4)
+            if self.tokens:
+                token = 4 * (self.channels_in + self.row_gap)
+                image = token * self.size[0] * self.size[1] + 4 * self.batch_gap
+                x_strides = (image, 4, token * self.size[0], token)
+            x = arrays.strided("x", x_values.shape, x_strides)
             x[...] = x_values
             width, height = self.size_out
             out_image = 4 * (width * height * self.channels_out + self.batch_gap)
@@ -307,7 +314,8 @@ class Conv2d:
                 *(*self.stride, *self.pad, *self.dilation, w.ctypes.data, self.w_type),
                 *(x.ctypes.data, row, channel, image, c.ctypes.data, out_image),
                 *(self.scale, None if bias is None else bias.ctypes.data, self.upsample == 2, after(arrays)),
-                before(arrays),
+                before=before(arrays),
+                x_pixel_stride=token if self.tokens else 0,
             )
             plan, address = ctypes.byref(plan_of(run)), ctypes.byref(op)
             assert not op.before.groups or native.sdgen_conv2d_norms(plan, address)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.built import require_sd_cli
+from tests.profiles import all_rows, read_trace
 from tests.sdgen_native import REPOSITORY
 
 SD_CLI = REPOSITORY / "build" / "bin" / "sd-cli"
@@ -103,6 +104,25 @@ def taken(done: subprocess.CompletedProcess[str]) -> tuple[int, int]:
     return int(said[1]), int(said[2])
 
 
+def test_a_trace_tells_what_the_table_does(models: Models, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    done = models.run("traced.png", "--steps", "3", SDGEN_PROFILE=str(path))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert (models.pictures / "traced.png").read_bytes() == models.picture("untraced.png", "--steps", "3").read_bytes()
+    table, lanes = all_rows(done.stderr), read_trace(path).lanes
+    assert sorted(lanes) == [(1, 1), (1, 2)]
+    whole = table.pop("all")
+    assert any(name.endswith(" reused") for name in table)
+    for lane in lanes.values():
+        assert {operation.name for operation in lane} == table.keys()
+        assert len(lane) == whole.calls
+    parts = [part for lane in lanes.values() for part in lane]
+    spent = sum(part.end - part.begin for part in parts)
+    assert abs(spent / len(lanes) * 1e-9 - whole.seconds) <= 1e-4
+    for phase, percent in whole.percent.items():
+        assert abs(100 * sum(part.spent(phase) for part in parts) / spent - percent) <= 0.1
+
+
 def linear_layers(model: Path) -> int:
     """How many linear layers of a checkpoint sd-cli quantizes: it leaves embeddings as they are."""
     with model.open("rb") as file:
@@ -148,7 +168,12 @@ def test_sizes(models: Models, width: int, height: int) -> None:
 
 @pytest.mark.parametrize(
     "variable, value, allowed",
-    [("SDGEN_ISA", "avx1024", "avx2"), ("SDGEN_KERNELS", "nonsense", "assembly, c and upstream")],
+    [
+        ("SDGEN_ISA", "avx1024", "avx2"),
+        ("SDGEN_KERNELS", "nonsense", "assembly, c and upstream"),
+        ("SDGEN_PROFILE", "yes", "0, 1 and the path of a file that ends in .json"),
+        ("SDGEN_PROFILE", "/absent/trace.json", "cannot be written: No such file or directory"),
+    ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(models: Models, variable: str, value: str, allowed: str) -> None:
     done = models.run("wrong.png", **{variable: value})

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.patched_ggml import DOUBLED, RUNS, Graphs, every_form, source
+from tests.profiles import rows
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +69,10 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "norm_apart": ("NORM + MUL + ADD",),
     "rms_norm": ("RMS_NORM + MUL",),
     "rms_norm_bias": ("RMS_NORM + MUL + ADD",),
+    "norm_modulated": ("MUL_MAT + ADD", "NORM + MUL + ADD + ADD"),
+    "norm_modulated_late": ("NORM + MUL + ADD + ADD", "MUL_MAT + ADD"),
+    "norm_modulated_weight": ("MUL_MAT + ADD", "NORM + MUL + MUL + ADD + ADD"),
+    "rms_norm_modulated": ("MUL_MAT + ADD", "RMS_NORM + MUL + MUL + ADD"),
     "elements": ("MUL + ADD + SILU + MUL",),
     "elements_apart": ("MUL + ADD + SILU + MUL",),
     "elements_of_views": ("ADD + SILU + MUL",),
@@ -105,6 +110,10 @@ NEXT_TO_PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "squared": (READ_OR_WANTED, ("MUL_MAT + ADD",)),
     "norm_bias_first": (NO_PATTERN, ("GROUP_NORM + ADD", "MUL")),
     "norm_function": (NO_PATTERN, ("NORM + MUL + ADD",)),
+    "norm_modulated_read_again": (READ_OR_WANTED, ("MUL_MAT + ADD", "NORM")),
+    "norm_modulated_wanted": (READ_OR_WANTED, ("MUL_MAT + ADD", "NORM")),
+    "norm_modulated_twice": (READ_OR_WANTED, ("MUL_MAT + ADD", "NORM + MUL + ADD")),
+    "elements_modulated": (READ_OR_WANTED, ("MUL_MAT + ADD", "SILU", "MUL + ADD + MUL")),
     "two_residuals": (NO_PATTERN, ("MUL_MAT + ADD",)),
     "function_twice": (NO_PATTERN, ("MUL_MAT + SILU",)),
     "input_added": (NO_PATTERN, ("MUL_MAT + ADD + ADD",)),
@@ -136,6 +145,9 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
     "group_norm_on_weight": (ON_WHAT_IS_READ, ("GROUP_NORM + MUL + ADD", "SILU")),
     "norm_on_input": (NO_PATTERN, ("NORM + MUL + ADD",)),
     "norm_partly_on_input": (ON_WHAT_IS_READ, ("NORM + MUL",)),
+    "norm_modulated_on_input": (NO_PATTERN, ("MUL_MAT + ADD", "NORM + MUL + ADD + ADD")),
+    "norm_modulated_on_gate": (ON_WHAT_IS_READ, ("MUL_MAT + ADD", "NORM + MUL + ADD")),
+    "gate_of_norm_overwritten": (OVERWRITTEN, ("MUL_MAT + ADD", "NORM + MUL + ADD")),
     "elements_on_input": (NO_PATTERN, ("ADD + SILU + MUL",)),
     "elements_on_residual": (NO_PATTERN, ("ADD + SILU + MUL",)),
     "elements_on_factor": (NO_PATTERN, ("ADD + SILU + MUL",)),
@@ -179,6 +191,36 @@ NORMED: dict[str, str] = {
 # Norms of what a convolution writes, and how many of them it makes the sums of.
 SUMMED = {"summed": 2, "summed_residual": 1, "summed_small": 0, "summed_overwritten": 0, "summed_by_1x1": 0}
 
+# Products of one input: how many are computed together, and whether they normalize it; why a norm is none of theirs.
+READ_BY_OTHERS = "its result is read by others, or wanted"
+NOT_TOGETHER = "the products that read it cannot be computed together"
+NOT_STAYING = "what it reads does not stay"
+SHARED: dict[str, tuple[list[tuple[int, bool]], str]] = {
+    "norm_linear": ([(1, True)], ""),
+    "rms_norm_linear": ([(1, True)], ""),
+    "modulated_products": ([(2, True)], ""),
+    "norm_gated": ([(1, True)], ""),
+    "three_products": ([(3, True)], ""),
+    "five_products": ([(4, False)], NOT_TOGETHER),
+    "read_between": ([(2, True)], ""),
+    "read_between_on_first": ([], NOT_TOGETHER),
+    "read_by_the_second": ([], NOT_TOGETHER),
+    "read_between_on_input": ([(2, False)], NOT_STAYING),
+    "norm_linear_on_input": ([], NOT_STAYING),
+    "normalized_overwritten": ([], NOT_STAYING),
+    "weight_of_norm_overwritten": ([], NOT_STAYING),
+    "weights_overwritten_between": ([(2, True)], ""),
+    "norm_read_by_others": ([(2, False)], READ_BY_OTHERS),
+    "normalized_wanted": ([], READ_BY_OTHERS),
+    "norm_reshaped": ([], ""),
+    "norm_in_place": ([(1, True)], ""),
+    "read_where_normalized": ([], IN_PLACE_OF_OTHERS),
+    "norm_few_rows": ([], ""),
+    "norm_as_weights": ([], READ_BY_OTHERS),
+    "shared_and_wanted": ([(3, False)], ""),
+    "two_groups": ([(2, False)], ""),
+}
+
 # Of several chains, copies, attentions and doublings.
 SEVERAL: dict[str, tuple[str, ...]] = {
     "one_addition_of_two": ("MUL_MAT + ADD + ADD + SILU", "MUL_MAT + ADD"),
@@ -209,15 +251,47 @@ SEVERAL: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Images made of tokens: why no more becomes of the copy that makes them, and the operations, the copies at the end.
+READS_TOKENS = "it reads tokens"
+TOKENS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tokens_of_transformer": (
+        READS_TOKENS,
+        (
+            *("GROUP_NORM + MUL + ADD", "CONV_2D + ADD", "RMS_NORM", "MUL_MAT + ADD", "ADD"),
+            *("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD"),
+        ),
+    ),
+    "tokens_convolved": (READS_TOKENS, ("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD")),
+    "tokens_with_gaps": (READS_TOKENS, ("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD")),
+    "tokens_with_larger_kernel": (READ_OR_WANTED, ("CONV_2D + ADD + ADD",)),
+    "tokens_copied_as_they_are": (READ_OR_WANTED, ("CONV_2D + ADD + ADD",)),
+    "tokens_for_two": (READ_OR_WANTED, ("CONV_2D + ADD + ADD", "CONT")),
+    "tokens_wanted": (READ_OR_WANTED, ("CONV_2D + ADD + ADD", "CONT")),
+    "tokens_overwritten": (
+        "what is copied does not stay until it is read",
+        ("SCALE", "CONV_2D + ADD + ADD", "CONT"),
+    ),
+    "tokens_under_result": (
+        "its reader's result would take the place of what is copied",
+        ("CONV_2D + ADD + ADD", "CONT"),
+    ),
+}
+
 # Images doubled in convolutions, and for how many of them the image is copied.
 DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overwritten": (1, 1)}
 
 # Not of the hook's error, but of ggml's: the result goes through half precision.
 COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
-CHAIN = re.compile(r"^sdgen: chain of (.*?) \((.*)\); no more: (.*)$", re.MULTILINE)
 NORM = re.compile(r"^sdgen: norm \(.*?\) before a convolution \(.*?\): (.*)$", re.MULTILINE)
 SUMS = re.compile(r"^sdgen: sums of a norm \(.*?\) by the convolution before it \(.*?\)$", re.MULTILINE)
+CHAIN = re.compile(
+    r'^sdgen: (?:chain of )?([A-Z0-9_]+(?: \+ [A-Z0-9_]+)*) [\dx]+ "(.*)"(?:; no more| alone): (.*)$', re.MULTILINE
+)
+
+
+ONE_INPUT = re.compile(r'^sdgen: one input of (\d+) products?, \w+ [\dx]+ ".*"(, normalized)?$', re.MULTILINE)
+NO_PART = re.compile(r'^sdgen: \w+ [\dx]+ ".*" is no part of the products after it: (.*)$', re.MULTILINE)
 
 
 def chains_of(graphs: Graphs, case: str, form: dict[str, str]) -> list[tuple[str, str]]:
@@ -257,6 +331,17 @@ def test_memory_used_again(graphs: Graphs, case: str, form: dict[str, str]) -> N
 
 
 @every_form
+@pytest.mark.parametrize("case", SHARED)
+def test_products_of_one_input(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, SDGEN_VERBOSE="2", **form)
+    assert done.taken[0] == done.taken[1]
+    assert done.error <= ERROR
+    groups, why = SHARED[case]
+    assert [(int(count), bool(norm)) for count, norm in ONE_INPUT.findall(done.said)] == groups * RUNS
+    assert NO_PART.findall(done.said) == ([why] if why else []) * RUNS
+
+
+@every_form
 @pytest.mark.parametrize("case", SEVERAL)
 def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
     assert tuple(nodes for nodes, _ in chains_of(graphs, case, form)) == SEVERAL[case]
@@ -286,6 +371,15 @@ def test_sums_by_convolutions(graphs: Graphs, case: str, form: dict[str, str]) -
     assert len(SUMS.findall(done.said)) == SUMMED[case] * RUNS
 
 
+@every_form
+@pytest.mark.parametrize("case", TOKENS)
+def test_images_of_tokens(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    why, chains = TOKENS[case]
+    found = chains_of(graphs, case, form)
+    assert tuple(nodes for nodes, _ in found) == chains
+    assert found[-1][1] == why
+
+
 @pytest.mark.parametrize("case", DOUBLINGS)
 def test_doublings_in_chains(graphs: Graphs, case: str) -> None:
     doubled = DOUBLED.search(graphs.run(case).said)
@@ -302,6 +396,8 @@ def test_random_networks(graphs: Graphs, first: int, count: int, form: dict[str,
     assert all(lengths.count(more) > count for more in (1, 2, 3))
     doubled = DOUBLED.search(done.said)
     assert doubled and int(doubled[1]) > count / 4 and done.made[0] > count / 4
+    groups = [(int(products), bool(norm)) for products, norm in ONE_INPUT.findall(done.said)]
+    assert sum(norm for _, norm in groups) > count / 4 and sum(products > 1 for products, _ in groups) > count / 8
 
 
 @pytest.mark.parametrize("winograd", [2, 3, 4])
@@ -331,53 +427,16 @@ def test_aborted(graphs: Graphs) -> None:
 
 
 def test_chains_are_listed(graphs: Graphs) -> None:
+    """With the shape of the result and the name of the weights, or of what they are made of."""
     said = graphs.run("conv_partly_on_residual", SDGEN_VERBOSE="2").said
-    line = rf"^sdgen: chain of CONV_2D \+ ADD \+ ADD \(node_\d+\); no more: {ON_WHAT_IS_READ}$"
+    line = rf'^sdgen: chain of CONV_2D \+ ADD \+ ADD 13x11x20x1 "leaf_\d+"; no more: {ON_WHAT_IS_READ}$'
     assert re.search(line, said, re.MULTILINE), said
     assert not CHAIN.search(graphs.run("conv_partly_on_residual").said)
 
 
-SUMMARY = [
-    "products, convolutions, attentions",
-    "norms, elementwise operations, copies",
-    "left to ggml",
-    "waiting for other threads",
-]
-ROW = re.compile(r"^(\S.*?) +(\d+) +(\d+\.\d+) +(\d+\.\d+)% +(\d+\.\d+)( .*)?$", re.MULTILINE)
-SUM = re.compile(r"^(\S.*?)  +(\d+\.\d{4}) +(\d+\.\d{2})%$", re.MULTILINE)
-
-
-def rows(said: str) -> dict[str, tuple[int, float, float]]:
-    """Calls, seconds and seconds of waiting of each operation."""
-    return {name: (int(calls), float(own), float(waiting)) for name, calls, own, _, waiting, _ in ROW.findall(said)}
-
-
-@every_form
-def test_profile(graphs: Graphs, form: dict[str, str]) -> None:
-    said = graphs.run("around_attention", SDGEN_PROFILE="1", **form).said
-    assert re.search(r"^sdgen: time of the first of 5 threads", said, re.MULTILINE)
-    table = rows(said)
-    calls = {name: row[0] for name, row in table.items()}
-    assert calls == {
-        "ggml NEG 24x37x1x1": RUNS,
-        "nothing 15x16x3x1": RUNS,  # the copy of values, at the beginning
-        "layer norm 24x37x1x1": RUNS,
-        "linear 37x48x24": RUNS,
-        "attention 37x15 3x16": RUNS,
-        "linear 37x24x48": RUNS,
-    }
-    sums = {name: (float(seconds), float(share)) for name, seconds, share in SUM.findall(said)}
-    assert list(sums) == SUMMARY
-    rounding = 1e-4 * (len(table) + len(sums))
-    assert abs(sum(seconds for seconds, _ in sums.values()) - sum(own + w for _, own, w in table.values())) < rounding
-    assert abs(sum(share for _, share in sums.values()) - 100) < 0.05
-    own, waiting = ([row[i] for row in table.values()] for i in (1, 2))
-    assert abs(sums["waiting for other threads"][0] - sum(waiting)) < rounding
-    assert abs(sums["left to ggml"][0] - own[list(table).index("ggml NEG 24x37x1x1")]) < rounding
-
-
-def test_no_profile_is_printed_unasked(graphs: Graphs) -> None:
-    assert "time of the first" not in graphs.run("around_attention").said
+def test_an_operation_alone_is_listed(graphs: Graphs) -> None:
+    said = graphs.run("attention_scaled", SDGEN_VERBOSE="2").said
+    assert re.search(r'^sdgen: MUL_MAT 500x300x1x1 "leaf_\d+" alone: ', said, re.MULTILINE), said
 
 
 @pytest.mark.parametrize(
@@ -388,13 +447,12 @@ def test_no_profile_is_printed_unasked(graphs: Graphs) -> None:
     ],
 )
 def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: list[str]) -> None:
-    found = [
-        name.split()[1] for name in rows(graphs.run(case, SDGEN_PROFILE="1").said) if name.startswith("permutation")
-    ]
+    table = rows(graphs.run(case, SDGEN_PROFILE="1").said)
+    found = [name.split()[1] for name in table if name.startswith("permutation")]
     assert sorted(found) == shapes
 
 
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *NORMED, *SEVERAL, *SUMMED]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *NORMED, *SHARED, *SEVERAL, *SUMMED, *TOKENS]

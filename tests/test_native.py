@@ -32,6 +32,7 @@ NAMES = (
     "unpack_f32_8_avx2",
     "map_silu_f32_avx2",
     "moments_f32_avx2",
+    "maximum_f32_avx2",
     "probe_nop_avx2",
     "winograd_weights_f32_2x2_avx2",
     "winograd_input_f32_2x2_avx2",
@@ -167,6 +168,8 @@ def test_unpack_map_moments_and_probe(kernels: native.Kernels, rng: np.random.Ge
     kernels["map_silu_f32_avx2"](x, x, addend=addend, scale=2)
     assert close(x, expected)
     assert np.allclose(kernels["moments_f32_avx2"](x), [x.astype(np.float64).sum(), (x.astype(np.float64) ** 2).sum()])
+    assert kernels["maximum_f32_avx2"](x)[0] == np.max(x)
+    assert kernels["maximum_f32_avx2"](x, np.full(1, 7, np.float32))[0] == 7
     probe = kernels["probe_nop_avx2"].bind(100000)
     assert probe.run() is None
     assert 0 < probe.seconds(1) < probe.seconds(100)
@@ -272,6 +275,17 @@ def test_level_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("gen.isa.native_levels", lambda: ("avx2",))
     with pytest.raises(native.NativeError, match="needs level avx512, which this processor does not have; it has avx2"):
         kernel(floats(9))
+
+
+def test_extension_that_the_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = native.build(["probe_vpdpbusd_u8s8_avx2", "probe_tdpbusd_u8s8_avx512"])
+    monkeypatch.setattr("gen.isa.native_extensions", lambda: frozenset({"AVX2", "AMX-INT8"}))
+    monkeypatch.setattr("gen.isa.native_levels", lambda: ("avx2", "avx512"))
+    monkeypatch.setattr("gen.native.harness.request_tiles", lambda: False)
+    with pytest.raises(native.NativeError, match="needs AVX-VNNI, which this processor does not have"):
+        kernels["probe_vpdpbusd_u8s8_avx2"](3)
+    with pytest.raises(native.NativeError, match="needs AMX's tiles, which the system does not let this process use"):
+        kernels["probe_tdpbusd_u8s8_avx512"](3)
 
 
 # ---- libraries ----

@@ -24,6 +24,7 @@ every_level = pytest.mark.parametrize("level", native.native_levels(), ids=nativ
 ROUNDINGS = 4
 
 Data = tuple[Array, Array, Array]  # x, weight, bias
+RowData = tuple[Array, Array, Array, Array]  # x, weight, modulation, bias
 
 
 def affine_reference(
@@ -212,13 +213,16 @@ class LayerNorm:
     mean: float = 0.5
     gaps: tuple[int, int, int] = (0, 0, 0)
     in_place: bool = False
+    modulation: bool = False
+    by_batch: bool = False  # modulation and bias
 
-    def data(self, rng: np.random.Generator) -> Data:
+    def data(self, rng: np.random.Generator) -> RowData:
         x = rng.standard_normal((*self.rows[::-1], self.n)) + self.mean
-        weight, bias = rng.standard_normal((2, self.n), np.float32)
-        return x.astype(np.float32), weight, bias
+        batches = (*self.rows[:0:-1], 1, self.n) if self.by_batch else (1, 1, 1, self.n)
+        modulation, bias = rng.standard_normal((2, *batches), np.float32)
+        return x.astype(np.float32), rng.standard_normal(self.n, np.float32), modulation, bias
 
-    def compute(self, data: Data, run: Run) -> Array:
+    def compute(self, data: RowData, run: Run) -> Array:
         row = 4 * (self.n + self.gaps[0])
         plane = row * self.rows[0] + 4 * self.gaps[1]
         strides = (plane * self.rows[1] + 4 * self.gaps[2], plane, row, 4)
@@ -226,11 +230,15 @@ class LayerNorm:
             x = arrays.strided("x", data[0].shape, strides)
             x[...] = data[0]
             y = x if self.in_place else arrays.array("y", x.shape)
-            weight = arrays.copy("weight", data[1]).ctypes.data if self.weight else None
-            bias = arrays.copy("bias", data[2]).ctypes.data if self.bias else None
             op = native.LayerNorm(
                 *(self.n, self.rows, x.ctypes.data, x.strides[-2::-1], y.ctypes.data, y.strides[-2::-1]),
-                *(weight, bias, self.eps, self.rms),
+                (
+                    arrays.copy("weight", data[1]).ctypes.data if self.weight else None,
+                    arrays.copy("modulation", data[2]).ctypes.data if self.modulation else None,
+                    arrays.copy("bias", data[3]).ctypes.data if self.bias else None,
+                    *((data[2].strides[1::-1], data[3].strides[1::-1]) if self.by_batch else ((0, 0), (0, 0))),
+                    *(self.eps, self.rms),
+                ),
             )
             execute("sdgen_layer_norm", op, arrays, run, f"{self} {run}")
             result: Array = y.copy()
@@ -242,10 +250,14 @@ class LayerNorm:
         normalized, magnitude = affine_reference(data[0].astype(np.float64), (3,), self.eps, self.rms)
         if self.weight:
             normalized, magnitude = normalized * data[1], magnitude * np.abs(data[1])
+        if self.modulation:
+            factor = 1 + data[2].astype(np.float64)
+            normalized, magnitude = normalized * factor, magnitude * np.abs(factor)
         if self.bias:
-            normalized, magnitude = normalized + data[2], magnitude + np.abs(data[2])
+            normalized, magnitude = normalized + data[3], magnitude + np.abs(data[3])
         error = error_measure(y, normalized, magnitude)
-        assert error <= chain_bound(ROUNDINGS), f"{self} {run}: error {error}"
+        # 1 + modulation is rounded, and its product with the weight.
+        assert error <= chain_bound(ROUNDINGS + 2 * self.modulation), f"{self} {run}: error {error}"
 
 
 LAYER_NORMS = [
@@ -258,6 +270,11 @@ LAYER_NORMS = [
     LayerNorm(100_001, (2, 1, 1)),
     LayerNorm(640, (50, 1, 1), in_place=True),
     LayerNorm(640, (50, 2, 1), mean=100.0),
+    LayerNorm(640, (50, 2, 1), mean=100.0, modulation=True),
+    LayerNorm(33, (1, 4, 5), modulation=True, by_batch=True, gaps=(3, 1, 2)),
+    LayerNorm(700, (30, 3, 2), weight=False, modulation=True, by_batch=True, in_place=True),
+    LayerNorm(7, (3000, 3, 1), weight=False, bias=False, modulation=True, by_batch=True, rms=True),
+    LayerNorm(320, (100, 3, 1), by_batch=True),
 ]
 
 
@@ -309,7 +326,8 @@ WRONG_GROUP_NORM: dict[str, Callable[[native.GroupNorm], None]] = {
 def valid_layer_norm() -> native.LayerNorm:
     """The same for rows."""
     strides = (400, 4000, 40000)
-    return native.LayerNorm(100, (10, 10, 2), 4096, strides, 4096, strides, None, None, 1e-5, False)
+    norm = native.RowNorm(None, None, None, (0, 0), (0, 0), 1e-5, False)
+    return native.LayerNorm(100, (10, 10, 2), 4096, strides, 4096, strides, norm)
 
 
 WRONG_LAYER_NORM: dict[str, Callable[[native.LayerNorm], None]] = {
@@ -320,8 +338,11 @@ WRONG_LAYER_NORM: dict[str, Callable[[native.LayerNorm], None]] = {
     "x is not aligned": lambda op: setattr(op, "x", 4098),
     "a stride of x is not aligned": lambda op: setattr(op, "x_stride", (400, 4001, 40000)),
     "a stride of y is not aligned": lambda op: setattr(op, "y_stride", (402, 4000, 40000)),
-    "weight is not aligned": lambda op: setattr(op, "weight", 4098),
-    "bias is not aligned": lambda op: setattr(op, "bias", 4098),
+    "weight is not aligned": lambda op: setattr(op.norm, "weight", 4098),
+    "modulation is not aligned": lambda op: setattr(op.norm, "modulation", 4098),
+    "bias is not aligned": lambda op: setattr(op.norm, "bias", 4098),
+    "a stride of modulation is not aligned": lambda op: setattr(op.norm, "modulation_stride", (0, 402)),
+    "a stride of bias is not aligned": lambda op: setattr(op.norm, "bias_stride", (402, 0)),
     "rows of y overlap": lambda op: setattr(op, "y_stride", (396, 4000, 40000)),
 }
 

@@ -169,10 +169,26 @@ def test_peak(form: str) -> None:
     for level in levels:
         assert f"probe_fma_f32_{level}" in done.stdout
     if form == "json":
-        for row in json.loads(done.stdout)["benchmarks"]:
+        output = json.loads(done.stdout)
+        for row in output["benchmarks"]:
             assert row["rate"] > 0 and row["iterations"] >= 3 and row["unit"] == "GFLOP/s"
             assert 0 <= row["spread"] <= 0.02 or row["iterations"] == 12
             assert row["bits"] == {"avx2": 256, "avx512": 512}[row["name"].rsplit("_", 1)[1]]
+        assert output["context"]["rows"] == len(output["benchmarks"])
+
+
+def test_peak_says_what_the_processor_lacks() -> None:
+    """Each loop is either measured or named with what is missing."""
+    done = bench("--peak", "--format", "json", seconds="0.001")
+    assert done.returncode == 0, done.stderr
+    measured = {row["name"]: row for row in json.loads(done.stdout)["benchmarks"]}
+    probes = [kernel for kernel in native.kernels() if kernel.operation == "probe" and kernel.type]
+    assert measured.keys() == {kernel.name for kernel in probes if not kernel.lacks()}
+    for kernel in probes:
+        if kernel.name in measured:
+            assert measured[kernel.name]["unit"] == ("GOP/s" if kernel.type in ("s8", "u8s8") else "GFLOP/s")
+        else:
+            assert f"{kernel.name} is not measured: this processor lacks " in done.stderr
 
 
 def test_help_tune_lists_every_tunable() -> None:

@@ -286,6 +286,17 @@ def _time_moments(kernel: NativeKernel, rng: Random, parameters: Mapping[str, in
     return Timed(kernel.bind(x), float(x.nbytes))
 
 
+def _check_maximum(kernel: NativeKernel, rng: Random, parameters: Mapping[str, int]) -> Iterator[Checked]:
+    for n in (parameters["n"], 77):
+        x = _normal(rng, n)
+        yield Checked(float(abs(kernel(x)[0] - np.max(x))), 0.0)
+
+
+def _time_maximum(kernel: NativeKernel, rng: Random, parameters: Mapping[str, int]) -> Timed:
+    x = _normal(rng, parameters["n"])
+    return Timed(kernel.bind(x), float(x.nbytes))
+
+
 _MOST = 2**20  # of a length
 
 _LONG = {"k": _MOST}
@@ -302,4 +313,5 @@ WORKLOADS = {
     "unpack": Workload("B", {"k": 256}, _check_unpack, _time_unpack, _LONG),
     "map": Workload("B", {"n": 2048}, _check_map, _time_map, {"n": _MOST}),
     "moments": Workload("B", {"n": 4096}, _check_moments, _time_moments, {"n": _MOST}),
+    "maximum": Workload("B", {"n": 4096}, _check_maximum, _time_maximum, {"n": _MOST}),
 }

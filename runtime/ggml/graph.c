@@ -17,7 +17,7 @@ bool sdgen_graph_init(struct sdgen_graph *graph, const struct ggml_cgraph *of)
 {
     struct ggml_cgraph *unchanged = (struct ggml_cgraph *)(uintptr_t)of; /* not const in ggml's interface, though it only reads */
     int nodes = ggml_graph_n_nodes(unchanged);
-    *graph = (struct sdgen_graph){.nodes = nodes, .slots = 2 * nodes + 1};
+    *graph = (struct sdgen_graph){.of = of, .nodes = nodes, .slots = 2 * nodes + 1};
     graph->node = malloc(((size_t)nodes + 1) * sizeof *graph->node);
     graph->reader = malloc(((size_t)nodes + 1) * sizeof *graph->reader);
     graph->skipped = calloc((size_t)nodes + 1, sizeof *graph->skipped);
@@ -61,6 +61,21 @@ const struct ggml_tensor *sdgen_graph_reader(const struct sdgen_graph *graph, co
 {
     int index = sdgen_graph_index(graph, node);
     return index >= 0 && graph->reader[index] >= 0 ? graph->node[graph->reader[index]] : NULL;
+}
+
+const struct ggml_tensor *sdgen_graph_reader_past_reshapes(const struct sdgen_graph *graph, const struct ggml_tensor *node)
+{
+    const struct ggml_tensor *reader = sdgen_graph_reader(graph, node);
+    while (reader && reader->op == GGML_OP_RESHAPE)
+        reader = sdgen_graph_reader(graph, reader);
+    return reader;
+}
+
+const struct ggml_tensor *sdgen_without_reshapes(const struct ggml_tensor *tensor)
+{
+    while (tensor->op == GGML_OP_RESHAPE)
+        tensor = tensor->src[0];
+    return tensor;
 }
 
 bool sdgen_overlap(const struct ggml_tensor *a, const struct ggml_tensor *b)

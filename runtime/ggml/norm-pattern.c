@@ -43,8 +43,8 @@ static const char *hazard(const struct sdgen_graph *graph, const struct sdgen_pl
 int sdgen_match_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int at, size_t work_size,
                      struct sdgen_node_plan *plan, const char **why)
 {
-    const int convolution = state->node[at].head;
-    const int norm = sdgen_graph_index(graph, graph->node[convolution]->src[1]);
+    const struct ggml_tensor *convolved = sdgen_convolved(graph->node[state->node[at].head]);
+    const int norm = sdgen_graph_index(graph, convolved->src[1]);
     if (norm < 0 || state->node[norm].kind != SDGEN_GROUP_NORM)
         return -1;
     const struct sdgen_group_norm *op = &state->node[norm].group_norm;
@@ -61,7 +61,7 @@ int sdgen_match_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_gr
         .parameter = {op->parameter[0], op->parameter[1]},
     };
     *why = NULL;
-    if (graph->reader[norm] != convolution || !sdgen_graph_unseen(graph, norm) || graph->filled[norm])
+    if (sdgen_graph_reader(graph, convolved->src[1]) != convolved || !sdgen_graph_unseen(graph, norm) || graph->filled[norm])
         *why = "it is read by several, or wanted";
     else if (!sdgen_conv2d_norms(state->plan, &plan->conv2d))
         *why = "the convolution is not by Winograd's method";
@@ -90,7 +90,7 @@ static int head_of_norm(const struct sdgen_graph *graph, const struct sdgen_ggml
         return plan->head;
     if (plan->kind != SDGEN_CONV2D || !plan->conv2d.before.groups)
         return -1;
-    return state->node[sdgen_graph_index(graph, graph->node[plan->head]->src[1])].head;
+    return state->node[sdgen_graph_index(graph, sdgen_convolved(graph->node[plan->head])->src[1])].head;
 }
 
 /* The node in whose place a convolution writes what that norm is of, whose sums it had better make; -1 where there is none. */

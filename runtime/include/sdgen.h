@@ -1,8 +1,8 @@
 /* sdgen: matrix products, convolutions and attention on the processor, by kernels chosen at run time.
  *
- * No function here starts a thread, and none allocates memory while computing. The caller brings the threads (struct
- * sdgen_team): each calls the same function with the same operation, its own index and the same working memory. Results do
- * not depend on the number of threads.
+ * No function here starts a thread, and none allocates memory while computing, but for what a store keeps. The caller brings the
+ * threads (struct sdgen_team): each calls the same function with the same operation, its own index and the same working memory.
+ * Results do not depend on the number of threads.
  *
  * Strides are in bytes, extents in elements. */
 #ifndef SDGEN_H
@@ -65,6 +65,9 @@ struct sdgen_cpuid {
     bool tiles_permitted;                     /* the system lets processes that ask for them use AMX's tiles */
 };
 
+/* Asks the system to let this process use AMX's tiles, which it does not until it is asked; false where it refuses. */
+SDGEN_API bool sdgen_request_tiles(void);
+
 /* The features that these bits allow; a pure function. */
 SDGEN_API uint32_t sdgen_features(const struct sdgen_cpuid *cpuid);
 
@@ -93,7 +96,7 @@ enum sdgen_winograd_choice {
 
 /* What may be chosen otherwise than by processor and shape; -1: not. */
 struct sdgen_tuning {
-    int winograd, tile, kc, mc, nc, packed_mb;
+    int winograd, tile, kc, mc, nc, packed_mb, reuse;
 };
 
 /* One row for each member of struct sdgen_tuning. */
@@ -115,7 +118,9 @@ struct sdgen_config {
     enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
     enum sdgen_level cap;     /* SDGEN_ISA=avx2|avx512: the richest level taken; the richest built if unset */
     int verbose;              /* SDGEN_VERBOSE=0|1|2 */
-    int profile;              /* SDGEN_PROFILE=0|1 */
+    int profile;              /* SDGEN_PROFILE=0|1, or FILE.json: 1 */
+    const char *trace;        /* that path, as it lies in the environment; or NULL */
+    int store_mb;             /* SDGEN_STORE_MB=0 to 1048576: MiB of transformed weights kept; 0 if unset */
     struct sdgen_tuning tuning; /* SDGEN_TUNE=name=value,..., over what the tuning file says */
 };
 
@@ -132,10 +137,11 @@ SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *
 struct sdgen_kernel_row {
     const char *name;      /* gemm_f32_6x16_avx2 */
     const char *operation; /* gemm, pack, pack_patches, map_silu, probe, ... */
-    const char *type;      /* f32, f16, bf16: of what it reads */
+    const char *type;      /* f32, f16, bf16: of what it reads; probe: of the factors, also s8 and u8s8, "" where it makes no products */
     int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
-    int per_round;         /* probe: floating-point operations in a round, or instructions where it makes none; else 0 */
+    int per_round;         /* probe: multiplications and additions in a round, or instructions where it makes none; else 0 */
     enum sdgen_level level;
+    uint32_t features;     /* what the processor must have beside the level, of enum sdgen_feature; with AMX the system must be asked too */
     void (*function)(void);
 };
 SDGEN_API size_t sdgen_kernel_count(void);
@@ -154,6 +160,45 @@ struct sdgen_blocking {
 };
 SDGEN_API struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *processor);
 
+/* ---- what is kept, found by its contents ---- */
+
+/* A hash of contents; that of two different arrays of up to 64 MiB is the same with a chance of less than 2^-100. It is the same for
+ * every alignment and stride, not for every order of bytes. */
+struct sdgen_hash {
+    uint64_t word[2];
+};
+
+/* Of so many rows of so many bytes, stride bytes apart. */
+SDGEN_API struct sdgen_hash sdgen_hash(const void *data, size_t rows, size_t row_bytes, ptrdiff_t stride);
+
+/* Arrays that are kept to be found by the hash of what they were made of; for several threads at a time. Time passes by ticks. An array
+ * that is in use, or was so less than SDGEN_STORE_BUSY ticks ago, is not given up for another one, which then is not kept: so of what
+ * is used in turns, and is more than there is room for, a part is found each time. Of the others the one used longest ago goes first.
+ * What was not used for SDGEN_STORE_IDLE ticks goes anyway. */
+enum { SDGEN_STORE_BUSY = 8, SDGEN_STORE_IDLE = 32 };
+
+struct sdgen_store;
+SDGEN_API struct sdgen_store *sdgen_store_new(size_t most_bytes); /* NULL where there is no memory */
+SDGEN_API void sdgen_store_free(struct sdgen_store *store);       /* nothing of it may be in use; NULL does nothing */
+SDGEN_API void sdgen_store_tick(struct sdgen_store *store);
+
+/* What is kept under a key, in use until it is released; NULL where nothing is. */
+SDGEN_API const void *sdgen_store_find(struct sdgen_store *store, struct sdgen_hash key);
+
+/* Memory for what is to be kept under a key, of so many bytes and aligned to 64, in use until it is released; NULL where there is no
+ * room for it, or no memory, or such an array is there or is being made. It is found once it is published. */
+SDGEN_API void *sdgen_store_add(struct sdgen_store *store, struct sdgen_hash key, size_t size);
+SDGEN_API void sdgen_store_publish(struct sdgen_store *store, const void *array);
+
+/* An array is not used further, as often as it was found or added; one that was not published is given up. */
+SDGEN_API void sdgen_store_release(struct sdgen_store *store, const void *array);
+
+struct sdgen_store_counts {
+    int64_t bytes, arrays;        /* kept now, with what is kept beside each */
+    int64_t found, added, turned_away; /* since the beginning; those for which there was no room or memory */
+};
+SDGEN_API struct sdgen_store_counts sdgen_store_counts(struct sdgen_store *store);
+
 /* ---- threads ---- */
 
 /* How many threads a program should have where its user says nothing. */
@@ -166,6 +211,30 @@ SDGEN_API int sdgen_threads_of(int online, int allowed, int quota);
  * What /proc and /sys say is looked for below a folder, "" for the system's own. */
 SDGEN_API int sdgen_quota(const char *root);
 
+/* What a thread does within an operation. */
+enum sdgen_phase {
+    SDGEN_PHASE_OTHER,     /* none of those below */
+    SDGEN_PHASE_PACK,      /* lays out anew what products read, weights or activations */
+    SDGEN_PHASE_TRANSFORM, /* Winograd's: of input, weights and output */
+    SDGEN_PHASE_PRODUCT,   /* products, with scale and bias; in attention scores and exponentials as well, which are made with them; and
+                              what comes after a product of few rows where it is added to c tile by tile */
+    SDGEN_PHASE_EPILOGUE,  /* what comes after a product: `after`, the gate, attention's division by the sums and joining of its parts */
+    SDGEN_PHASE_ELEMENTS,  /* all of a norm, an elementwise operation or a copy */
+    SDGEN_PHASE_WAIT,      /* for the team's other threads */
+    SDGEN_PHASES
+};
+SDGEN_API const char *sdgen_phase_name(enum sdgen_phase phase); /* "pack"; NULL where there is none */
+
+/* What a thread spends its time on: where a phase ends, what has passed since the one before it ended is added to it. Of one thread,
+ * for one operation or several. */
+struct sdgen_clock {
+    int64_t mark;                /* when the last phase ended; to begin with, sdgen_now() */
+    int64_t spent[SDGEN_PHASES]; /* nanoseconds */
+    void (*ended)(struct sdgen_clock *clock, enum sdgen_phase phase, int64_t begin, int64_t end); /* told of each, or NULL */
+};
+SDGEN_API int64_t sdgen_now(void); /* nanoseconds since some time in the past */
+SDGEN_API void sdgen_clock_end(struct sdgen_clock *clock, enum sdgen_phase phase);
+
 enum { SDGEN_QUEUE_SIZE = 128 };
 
 struct sdgen_team {
@@ -176,6 +245,7 @@ struct sdgen_team {
     size_t work_size;      /* at least what the operation's *_work_size says for nth threads */
     void (*barrier)(void *barrier_data); /* returns when all nth threads have called it; may be NULL if nth is 1 */
     void *barrier_data;
+    struct sdgen_clock *clock; /* this thread's own; NULL: nothing is measured */
 };
 
 /* ---- operations ---- */
@@ -217,6 +287,21 @@ struct sdgen_after {
     float parameter[2];
 };
 
+/* How rows of n elements are normalized:
+ *
+ *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] * (1 + modulation[i]) + bias[i]
+ *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] * (1 + modulation[i]) + bias[i]      where rms
+ *
+ * without what is NULL, with sums as in group normalization. Modulation and bias may be others for each batch, as where an image's
+ * condition shifts and scales ("Scalable Diffusion Models with Transformers", Peebles and Xie 2022). */
+struct sdgen_row_norm {
+    const float *weight;                            /* [n], or NULL */
+    const float *modulation, *bias;                 /* [b1][b0][n], or NULL */
+    int64_t modulation_stride[2], bias_stride[2];   /* from batch to batch; 0: all have the same */
+    float eps;
+    bool rms;
+};
+
 /* Linear layer, batched and broadcast:
  *
  *   c[b1][b0][m][n] = scale * sum over k of x[b1][b0][m][k] * w[b1 / w_repeat[1]][b0 / w_repeat[0]][n][k] + bias[n]
@@ -225,7 +310,13 @@ struct sdgen_after {
  *
  *   c[b1][b0][m][i] = t[i] * f(t[i + n]),  i < n,  f the function of `after`, which has nothing else
  *
- * ("GLU Variants Improve Transformer", Shazeer 2020). Elements along k are side by side in x and w, and along n in c. */
+ * ("GLU Variants Improve Transformer", Shazeer 2020). Where it is normalized, x[b1][b0][m] stands for that row as `before` says.
+ * Elements along k are side by side in x and w, and along n in c.
+ *
+ * `more` is another linear layer of the same x, and so on: up to SDGEN_MATMUL_SHARED in all, none of them gated, all computed with the
+ * first. Their m, k, batch, x and its strides, and what `before` is, are those of the first; no c overlaps what another one reads or
+ * writes. */
+enum { SDGEN_MATMUL_SHARED = 4 };
 struct sdgen_matmul {
     int64_t m, n, k;
     int64_t batch[2];
@@ -240,6 +331,9 @@ struct sdgen_matmul {
     const float *bias; /* [n], or NULL */
     struct sdgen_after after;
     bool gated;
+    bool normalized;
+    struct sdgen_row_norm before;
+    const struct sdgen_matmul *more; /* or NULL */
 };
 
 /* A group normalization of a convolution's x, whose rows have no gaps: in place of x is
@@ -263,10 +357,25 @@ struct sdgen_before {
  *
  * with 0 for x outside of the image. w is without gaps, so is each image of c (its batches lie c_batch_stride apart); rows of x
  * are x_row_stride apart, and the pixels of a row side by side. Where x is doubled, the convolution is that of an image of twice the
- * width and height, which repeats each pixel of x two by two and is never written.
+ * width and height, which repeats each pixel of x two by two and is never written. Where x_pixel_stride is not 0, the channels of a
+ * pixel are side by side in x, and the pixels, row after row, so far apart, as tokens are; x_row_stride and x_channel_stride are not
+ * looked at. That is for kernels of 1 by 1 with strides of 1, no padding, no frames, and x not doubled.
+ *
+ * Of frames too, where frames.out is not 0, and then x is not doubled:
+ *
+ *   c[b][oc][oz][oy][ox] = scale * sum over ic, kz, ky, kx of w[oc][ic][kz][ky][kx] * x[b][ic][oz sz + kz dz - pz][..][..] + bias[oc]
+ *
+ * with 0 for frames that x does not have; c may have fewer frames than there could be. A channel's frames are without gaps in c, and `after` counts them as batches of a first
+ * dimension, those of x and c as batches of a second.
  *
  * Something is done to x `before` only where sdgen_conv2d_norms says that it can be, and c may be the array of x only where
  * sdgen_conv2d_overwrites says so. */
+struct sdgen_frames {
+    int64_t in, out; /* of x, of c */
+    int64_t kernel, stride, pad, dilation;
+    int64_t x_stride; /* from frame to frame */
+};
+
 struct sdgen_conv2d {
     int64_t batch;
     int64_t channels_in, channels_out;
@@ -284,6 +393,8 @@ struct sdgen_conv2d {
     const float *bias; /* [channels_out], or NULL */
     bool x_doubled;
     struct sdgen_after after;
+    int64_t x_pixel_stride; /* or 0 */
+    struct sdgen_frames frames;
     struct sdgen_before before;
     double (*sums)[2]; /* of c as it is written, and of its squares, for a norm: [batch][channels_out][sdgen_conv2d_sum_pieces], or NULL */
 };
@@ -355,21 +466,36 @@ struct sdgen_group_norm {
     int64_t sum_pieces;
 };
 
-/* Normalization of each row of n elements, side by side, over up to three more dimensions:
- *
- *   y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
- *   y[i] = x[i] / sqrt(mean of squares + eps) * weight[i] + bias[i]      where rms
- *
- * with sums as in group normalization. y may be the array of x, with the same strides. */
+/* Normalization of each row of n elements, side by side, over up to three more dimensions. y may be the array of x, with the same
+ * strides. */
 struct sdgen_layer_norm {
-    int64_t n, rows[3];
+    int64_t n, rows[3]; /* the last two count batches */
     const float *x;
     int64_t x_stride[3];
     float *y;
     int64_t y_stride[3];
-    const float *weight, *bias; /* [n], or NULL */
-    float eps;
-    bool rms;
+    struct sdgen_row_norm norm;
+};
+
+/* Softmax of each row of n elements, side by side in x, y and mask, over rows, heads and batches:
+ *
+ *   s[i] = scale * x[b][h][r][i] + slope[h] * mask[b % mask_extent[1]][h % mask_extent[0]][r][i]
+ *   y[b][h][r][i] = e^s[i] / (sum over j of e^s[j] + e^sinks[h])
+ *
+ * without a mask or sinks where they are NULL; slope 1, or ALiBi's where max_bias is more than 0, and then there is a mask. The sum is in
+ * double precision. Where all of a row is -infinity, and no sink is more, or any number is NaN or +infinity, all of its y are NaN. y may be
+ * the array of x, with the same strides. */
+struct sdgen_softmax {
+    int64_t n, rows[3]; /* rows, heads, batches */
+    const float *x;
+    int64_t x_stride[3];
+    float *y;
+    int64_t y_stride[3];
+    const void *mask; /* or NULL */
+    enum sdgen_type mask_type;
+    int64_t mask_stride[3], mask_extent[2]; /* extent: heads and batches that it has */
+    const float *sinks; /* [heads], or NULL */
+    float scale, max_bias;
 };
 
 /* A copy of an array of up to four dimensions with other strides: y[i] = x[i]. The elements of the first dimension are side by side in
@@ -382,12 +508,35 @@ struct sdgen_permute {
     int64_t y_stride[3]; /* of all dimensions but the first */
 };
 
+/* An array of up to four dimensions, each of whose elements is repeated along each of them: y[i] = x[i / factor]. The elements of the first
+ * dimension are side by side in y. A signalling NaN may become a quiet one. */
+struct sdgen_upscale {
+    int64_t extent[4]; /* of x */
+    int64_t factor[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
+/* An array of up to four dimensions among zeros, so many before and after it along each of them: y[i] = x[i - before], or 0 where x has no
+ * such element. The elements of the first dimension are side by side in y. */
+struct sdgen_pad {
+    int64_t extent[4]; /* of x */
+    int64_t before[4], after[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
 /* What an operation is computed with. */
 struct sdgen_plan {
     const struct sdgen_kernels *kernels; /* not NULL */
     struct sdgen_blocking blocking;
     int tile_columns; /* 0: the tile is chosen by shape; else the one of so many columns, which the level must have */
     enum sdgen_winograd_choice winograd; /* where it fits; else directly */
+    struct sdgen_store *store; /* of transformed weights, found by the weights themselves; NULL: none are kept */
 };
 
 /* NULL if the operation can be computed, else what is wrong with it, in a few words. */
@@ -398,11 +547,15 @@ SDGEN_API const char *sdgen_map_check(const struct sdgen_map *op);
 SDGEN_API const char *sdgen_permute_check(const struct sdgen_permute *op);
 SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
+SDGEN_API const char *sdgen_softmax_check(const struct sdgen_softmax *op);
+SDGEN_API const char *sdgen_upscale_check(const struct sdgen_upscale *op);
+SDGEN_API const char *sdgen_pad_check(const struct sdgen_pad *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
 
-/* Whether a convolution can be one with a norm `before` it: where it is computed by Winograd's method, of an image not doubled. */
+/* Whether a convolution can be one with a norm `before` it: where it is computed by Winograd's method, of images
+ * that are neither doubled nor frames. */
 SDGEN_API bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 
 /* Whether that takes less time than the norm by itself and the convolution after it. */
@@ -425,6 +578,9 @@ SDGEN_API size_t sdgen_map_work_size(const struct sdgen_plan *plan, const struct
 SDGEN_API size_t sdgen_permute_work_size(const struct sdgen_plan *plan, const struct sdgen_permute *op, int nth);
 SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth);
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
+SDGEN_API size_t sdgen_softmax_work_size(const struct sdgen_plan *plan, const struct sdgen_softmax *op, int nth);
+SDGEN_API size_t sdgen_upscale_work_size(const struct sdgen_plan *plan, const struct sdgen_upscale *op, int nth);
+SDGEN_API size_t sdgen_pad_work_size(const struct sdgen_plan *plan, const struct sdgen_pad *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
@@ -435,6 +591,9 @@ SDGEN_API void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *
 SDGEN_API void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_pad(const struct sdgen_plan *plan, const struct sdgen_pad *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

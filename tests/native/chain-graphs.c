@@ -19,6 +19,7 @@ struct form {
      *   f, F: * factor, on the left       I: + the input
      *   z, Z: + a number for each row of columns or column of pixels, + half as many rows
      *   2, ^: x + x, x * x                v: a view of it
+     *   x: + x * gate
      *   i, u, y, q, E, h, o, L, p: SiLU, ReLU, GELU, its approximation and the exact one, tanh, sigmoid, leaky ReLU, clamp */
     const char *steps;
     bool apart;               /* nothing is in place */
@@ -107,6 +108,7 @@ static enum operand operand_of(char step)
     case 'J': return RESIDUAL;
     case 'w': return WEIGHT;
     case 'k':
+    case 'x':
     case 'K': return GATE;
     case 'f':
     case 'F': return FACTOR;
@@ -184,6 +186,7 @@ static struct ggml_tensor *step(struct chain *chain, char which, bool in_place)
     case 'z':
         return sum(ctx, in_place, x, chain->rows ? made(scene, 1, 1, x->ne[1], 1, 1) : made(scene, 1, x->ne[0], 1, 1, 1));
     case 'Z': return sum(ctx, in_place, x, made(scene, 1, x->ne[0], x->ne[1] / 2, 1, 1));
+    case 'x': return ggml_add(ctx, x, ggml_mul(ctx, x, with));
     case '2': return ggml_add(ctx, x, x);
     case '^': return ggml_mul(ctx, x, x);
     case 'v': return ggml_reshape_4d(ctx, x, x->ne[0], x->ne[1], x->ne[2], x->ne[3]);
@@ -276,6 +279,10 @@ static const struct {
     {"norm_apart", {.steps = "nwb", .batch = 3, .apart = true}},
     {"rms_norm", {.steps = "mw"}},
     {"rms_norm_bias", {.steps = "mwb"}},
+    {"norm_modulated", {.steps = "nxK", .batch = 3, .apart = true}},
+    {"norm_modulated_late", {.steps = "nxK", .batch = 3, .late = true}},
+    {"norm_modulated_weight", {.steps = "nwxb"}},
+    {"rms_norm_modulated", {.steps = "mwx", .batch = 2}},
     {"elements", {.steps = "ewbif"}},
     {"elements_apart", {.steps = "ewbif", .apart = true, .batch = 2}},
     {"elements_of_views", {.steps = "erif", .views = true}},
@@ -310,6 +317,10 @@ static const struct {
     {"squared", {.steps = "lb^"}},
     {"norm_bias_first", {.steps = "gbw"}},
     {"norm_function", {.steps = "nwbi"}},
+    {"norm_modulated_read_again", {.steps = "nxK", .read_twice = 1}},
+    {"norm_modulated_wanted", {.steps = "nxK", .wanted = 1}},
+    {"norm_modulated_twice", {.steps = "nxx"}},
+    {"elements_modulated", {.steps = "eixf"}},
     {"two_residuals", {.steps = "lrr"}},
     {"function_twice", {.steps = "lii"}},
     {"input_added", {.steps = "lbI"}},
@@ -338,6 +349,9 @@ static const struct {
     {"group_norm_on_weight", {.steps = "gwbi", .apart = true, .result_on = WEIGHT, .where = TO_THE_END}},
     {"norm_on_input", {.steps = "nwb", .apart = true, .result_on = IN}},
     {"norm_partly_on_input", {.steps = "nwb", .apart = true, .result_on = IN, .where = PARTLY}},
+    {"norm_modulated_on_input", {.steps = "nxK", .apart = true, .result_on = IN, .batch = 2}},
+    {"norm_modulated_on_gate", {.steps = "nxb", .apart = true, .result_on = GATE, .where = TO_THE_END}},
+    {"gate_of_norm_overwritten", {.steps = "nxb", .apart = true, .clobbered = GATE, .clobber_after = 2}},
     {"elements_on_input", {.steps = "erif", .apart = true, .result_on = IN}},
     {"elements_on_residual", {.steps = "erif", .apart = true, .result_on = RESIDUAL}},
     {"elements_on_factor", {.steps = "erif", .apart = true, .result_on = FACTOR}},
@@ -721,10 +735,351 @@ static void summed_by_1x1(struct scene *scene)
     want(scene, ggml_neg(scene->ctx, group_normed(scene, h, channels(scene, h), true)));
 }
 
+/* ---- images of tokens ---- */
+
+static struct ggml_tensor *to_tokens(struct scene *scene, struct ggml_tensor *x)
+{
+    struct ggml_context *ctx = scene->ctx;
+    return ggml_reshape_3d(ctx, ggml_cont(ctx, ggml_permute(ctx, x, 1, 2, 0, 3)), x->ne[2], x->ne[0] * x->ne[1], x->ne[3]);
+}
+
+static struct ggml_tensor *to_image(struct scene *scene, struct ggml_tensor *x, int64_t width)
+{
+    struct ggml_context *ctx = scene->ctx;
+    x = ggml_cont(ctx, ggml_permute(ctx, x, 1, 0, 2, 3));
+    return ggml_reshape_4d(ctx, x, width, x->ne[0] / width, x->ne[1], x->ne[2]);
+}
+
+/* A transformer's way in and out. */
+static void tokens_of_transformer(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 1, 13, 11, 36, 2), *h = ggml_group_norm(ctx, x, 4, 1e-6f);
+    h = ggml_add_inplace(ctx, ggml_mul_inplace(ctx, h, channels(scene, h)), channels(scene, h));
+    h = to_tokens(scene, convolved(scene, h, 36, 1));
+    h = ggml_add(ctx, columns(scene, projected(scene, ggml_rms_norm(ctx, h, 1e-5f), 36)), h);
+    want(scene, ggml_add(ctx, convolved(scene, to_image(scene, h, 13), 36, 1), x));
+}
+
+enum tokens_form { TIGHT, WITH_GAPS, WITH_LARGER_KERNEL, COPIED_AS_THEY_ARE };
+
+/* The convolution's result, with a residual; the copy is `image`. */
+static struct ggml_tensor *of_tokens(struct scene *scene, enum tokens_form form, struct ggml_tensor **tokens, struct ggml_tensor **image)
+{
+    struct ggml_context *ctx = scene->ctx;
+    scene->apart = true;
+    *tokens = made(scene, 1, 40, 143, 1, 1);
+    struct ggml_tensor *x = *tokens;
+    if (form == WITH_GAPS)
+        x = ggml_view_2d(ctx, x, 33, 143, x->nb[1], 3 * x->nb[0]);
+    *image = form == COPIED_AS_THEY_ARE ? ggml_reshape_4d(ctx, ggml_cont(ctx, x), 13, 11, 40, 1) : to_image(scene, x, 13);
+    struct ggml_tensor *residual = made(scene, 1, 13, 11, 20, 1);
+    expand(scene, residual);
+    expand(scene, *image);
+    return ggml_add(ctx, convolved(scene, *image, 20, form == WITH_LARGER_KERNEL ? 3 : 1), residual);
+}
+
+static void tokens_in(struct scene *scene, enum tokens_form form)
+{
+    struct ggml_tensor *tokens, *image;
+    want(scene, of_tokens(scene, form, &tokens, &image));
+}
+
+static void tokens_convolved(struct scene *scene)
+{
+    tokens_in(scene, TIGHT);
+}
+
+static void tokens_with_gaps(struct scene *scene)
+{
+    tokens_in(scene, WITH_GAPS);
+}
+
+/* Next to that. */
+static void tokens_with_larger_kernel(struct scene *scene)
+{
+    tokens_in(scene, WITH_LARGER_KERNEL);
+}
+
+static void tokens_copied_as_they_are(struct scene *scene)
+{
+    tokens_in(scene, COPIED_AS_THEY_ARE);
+}
+
+static void tokens_for_two(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    want(scene, ggml_neg(scene->ctx, image));
+    want(scene, y);
+}
+
+static void tokens_wanted(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    want(scene, image->src[0]);
+    want(scene, y);
+}
+
+static void tokens_overwritten(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    clobber(scene, tokens);
+    want(scene, y);
+}
+
+static void tokens_under_result(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    want(scene, y);
+    scene->overlay[scene->overlays++] = (struct overlay){.node = y, .on = tokens, .offset = SHIFT};
+}
+
+/* ---- products of one input, and a norm before them; memory is used again only by hand ---- */
+
+static struct ggml_tensor *input(struct scene *scene, int64_t n, int64_t rows, int64_t batch)
+{
+    scene->apart = true;
+    return made(scene, 1, n, rows, batch, 1);
+}
+
+static struct ggml_tensor *normal(struct scene *scene, struct ggml_tensor *x)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *n = ggml_mul_inplace(ctx, ggml_norm(ctx, x, 1e-5f), made(scene, 1, x->ne[0], 1, 1, 1));
+    return ggml_add_inplace(ctx, n, made(scene, 1, x->ne[0], 1, 1, 1));
+}
+
+/* The node is wanted, and no part of a chain. */
+static void want_apart(struct scene *scene, struct ggml_tensor *x)
+{
+    want(scene, ggml_neg(scene->ctx, x));
+}
+
+static void norm_linear(struct scene *scene)
+{
+    want_apart(scene, ggml_silu(scene->ctx, columns(scene, projected(scene, normal(scene, input(scene, 40, 30, 3)), 36))));
+}
+
+static void rms_norm_linear(struct scene *scene)
+{
+    want_apart(scene, projected(scene, ggml_rms_norm(scene->ctx, input(scene, 41, 30, 1), 1e-6f), 36));
+}
+
+/* As a transformer's that shifts and scales by what the batch is conditioned with. */
+static void modulated_products(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *n = ggml_norm(ctx, input(scene, 40, 30, 3), 1e-6f), *of[2];
+    struct ggml_tensor *scale = made(scene, 1, 40, 1, 3, 1), *shift = made(scene, 1, 40, 1, 3, 1);
+    n = ggml_add(ctx, ggml_add(ctx, n, ggml_mul(ctx, n, scale)), shift);
+    for (int i = 0; i < 2; i++)
+        expand(scene, of[i] = columns(scene, projected(scene, n, 20)));
+    for (int i = 0; i < 2; i++)
+        want(scene, ggml_neg(ctx, of[i]));
+}
+
+static void norm_gated(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 24, 65, 2);
+    scene->tolerance = 3e-3;
+    want_apart(scene, ggml_add(scene->ctx, columns(scene, projected(scene, geglu(scene, normal(scene, x), 64, true), 24)), x));
+}
+
+static void products(struct scene *scene, struct ggml_tensor *x, int count, struct ggml_tensor *of[])
+{
+    for (int i = 0; i < count; i++)
+        expand(scene, of[i] = columns(scene, projected(scene, x, i == 1 ? 36 : 20)));
+}
+
+static void three_products(struct scene *scene)
+{
+    struct ggml_tensor *of[3];
+    products(scene, normal(scene, input(scene, 40, 30, 2)), 3, of);
+    for (int i = 0; i < 3; i++)
+        want_apart(scene, of[i]);
+}
+
+static void five_products(struct scene *scene)
+{
+    struct ggml_tensor *of[5];
+    products(scene, normal(scene, input(scene, 40, 30, 1)), 5, of);
+    for (int i = 0; i < 5; i++)
+        want_apart(scene, of[i]);
+}
+
+/* Two, of which the first is read by a node between them. */
+static void two_products(struct scene *scene, struct ggml_tensor *x, struct ggml_tensor *of[2])
+{
+    struct ggml_tensor *n = normal(scene, x);
+    want_apart(scene, of[0] = projected(scene, n, 40));
+    want_apart(scene, of[1] = projected(scene, n, 40));
+}
+
+static void lay(struct scene *scene, struct ggml_tensor *node, struct ggml_tensor *on)
+{
+    scene->overlay[scene->overlays++] = (struct overlay){.node = node, .on = on};
+}
+
+static void read_between(struct scene *scene)
+{
+    struct ggml_tensor *of[2];
+    two_products(scene, input(scene, 40, 30, 1), of);
+}
+
+/* In memory that is used again. */
+static void read_between_on_first(struct scene *scene)
+{
+    struct ggml_tensor *of[2];
+    two_products(scene, input(scene, 40, 30, 1), of);
+    lay(scene, of[1], of[0]);
+}
+
+static void read_between_on_input(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 40, 30, 1), *of[2];
+    two_products(scene, x, of);
+    lay(scene, of[1], x);
+}
+
+static void read_by_the_second(struct scene *scene)
+{
+    struct ggml_tensor *n = normal(scene, input(scene, 40, 30, 1)), *first = projected(scene, n, 20);
+    expand(scene, first);
+    want_apart(scene, ggml_add(scene->ctx, projected(scene, n, 20), first));
+}
+
+static void norm_linear_on_input(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 40, 30, 1), *c = projected(scene, normal(scene, x), 40);
+    want_apart(scene, c);
+    lay(scene, c, x);
+}
+
+static void normalized_overwritten(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 40, 30, 1), *n = normal(scene, x);
+    expand(scene, n);
+    clobber(scene, x);
+    want_apart(scene, projected(scene, n, 36));
+}
+
+static void weight_of_norm_overwritten(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 40, 30, 1), *weight = made(scene, 1, 40, 1, 1, 1);
+    struct ggml_tensor *n = ggml_mul(scene->ctx, ggml_norm(scene->ctx, x, 1e-5f), weight);
+    expand(scene, n);
+    clobber(scene, weight);
+    want_apart(scene, projected(scene, n, 36));
+}
+
+/* After the first of two, which cannot be computed later then. */
+static void weights_overwritten_between(struct scene *scene)
+{
+    struct ggml_tensor *n = normal(scene, input(scene, 40, 30, 1)), *w = made(scene, 0.2f, 40, 20, 1, 1);
+    want_apart(scene, ggml_mul_mat(scene->ctx, w, n));
+    clobber(scene, w);
+    want_apart(scene, projected(scene, n, 20));
+}
+
+static void norm_read_by_others(struct scene *scene)
+{
+    struct ggml_tensor *n = normal(scene, input(scene, 40, 30, 1)), *of[2];
+    products(scene, n, 2, of);
+    for (int i = 0; i < 2; i++)
+        want_apart(scene, of[i]);
+    want_apart(scene, n);
+}
+
+static void normalized_wanted(struct scene *scene)
+{
+    struct ggml_tensor *n = ggml_norm(scene->ctx, input(scene, 40, 30, 1), 1e-5f);
+    want(scene, n);
+    want_apart(scene, projected(scene, n, 20));
+}
+
+static void norm_reshaped(struct scene *scene)
+{
+    struct ggml_tensor *n = normal(scene, input(scene, 40, 30, 2));
+    want_apart(scene, projected(scene, ggml_reshape_2d(scene->ctx, n, 40, 60), 20));
+}
+
+static void norm_in_place(struct scene *scene)
+{
+    want_apart(scene, projected(scene, ggml_norm_inplace(scene->ctx, input(scene, 40, 30, 1), 1e-5f), 20));
+}
+
+/* What was normalized in place is read as such. */
+static void read_where_normalized(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 40, 30, 1), *n = ggml_norm_inplace(scene->ctx, x, 1e-5f);
+    want_apart(scene, projected(scene, n, 20));
+    struct ggml_tensor *later = ggml_cont(scene->ctx, x);
+    want(scene, later);
+    double *at = memory((size_t)ggml_nelements(x) * sizeof *at);
+    memcpy(at, exact(scene, n), (size_t)ggml_nelements(x) * sizeof *at);
+    scene->numbers[scene->known++] = (struct numbers){later, at};
+}
+
+static void norm_few_rows(struct scene *scene)
+{
+    want_apart(scene, projected(scene, normal(scene, input(scene, 40, 5, 3)), 20));
+}
+
+static void norm_as_weights(struct scene *scene)
+{
+    struct ggml_tensor *n = normal(scene, input(scene, 40, 30, 1));
+    want_apart(scene, ggml_mul_mat(scene->ctx, n, n));
+}
+
+/* A result of the group's middle, and the input that is not normalized. */
+static void shared_and_wanted(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 40, 30, 1), *of[3];
+    for (int i = 0; i < 3; i++)
+        expand(scene, of[i] = projected(scene, x, 20));
+    want(scene, of[1]);
+    want_apart(scene, of[0]);
+    want_apart(scene, of[2]);
+    want_apart(scene, x);
+}
+
+/* The place of the first is between the products of the second. */
+static void two_groups(struct scene *scene)
+{
+    struct ggml_tensor *x = input(scene, 40, 30, 1), *y = made(scene, 1, 24, 30, 1, 1), *of[4];
+    for (int i = 0; i < 4; i++)
+        expand(scene, of[i] = projected(scene, i % 2 ? y : x, 20));
+    for (int i = 0; i < 4; i++)
+        want_apart(scene, of[i]);
+}
+
 static const struct {
     const char *name;
     void (*build)(struct scene *scene);
 } others[] = {
+    {"norm_linear", norm_linear},
+    {"rms_norm_linear", rms_norm_linear},
+    {"modulated_products", modulated_products},
+    {"norm_gated", norm_gated},
+    {"three_products", three_products},
+    {"five_products", five_products},
+    {"read_between", read_between},
+    {"read_between_on_first", read_between_on_first},
+    {"read_by_the_second", read_by_the_second},
+    {"read_between_on_input", read_between_on_input},
+    {"norm_linear_on_input", norm_linear_on_input},
+    {"normalized_overwritten", normalized_overwritten},
+    {"weight_of_norm_overwritten", weight_of_norm_overwritten},
+    {"weights_overwritten_between", weights_overwritten_between},
+    {"norm_read_by_others", norm_read_by_others},
+    {"normalized_wanted", normalized_wanted},
+    {"norm_reshaped", norm_reshaped},
+    {"norm_in_place", norm_in_place},
+    {"read_where_normalized", read_where_normalized},
+    {"norm_few_rows", norm_few_rows},
+    {"norm_as_weights", norm_as_weights},
+    {"shared_and_wanted", shared_and_wanted},
+    {"two_groups", two_groups},
     {"one_addition_of_two", one_addition_of_two},
     {"skip_convolved", skip_convolved},
     {"gated", gated},
@@ -753,6 +1108,15 @@ static const struct {
     {"summed_small", summed_small},
     {"summed_overwritten", summed_overwritten},
     {"summed_by_1x1", summed_by_1x1},
+    {"tokens_of_transformer", tokens_of_transformer},
+    {"tokens_convolved", tokens_convolved},
+    {"tokens_with_gaps", tokens_with_gaps},
+    {"tokens_with_larger_kernel", tokens_with_larger_kernel},
+    {"tokens_copied_as_they_are", tokens_copied_as_they_are},
+    {"tokens_for_two", tokens_for_two},
+    {"tokens_wanted", tokens_wanted},
+    {"tokens_overwritten", tokens_overwritten},
+    {"tokens_under_result", tokens_under_result},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
@@ -818,6 +1182,8 @@ static struct ggml_tensor *normalized_rows(struct scene *scene, struct ggml_tens
     struct ggml_context *ctx = scene->ctx;
     struct ggml_tensor *n = once_in(3) ? ggml_rms_norm(ctx, x, 1e-6f) : ggml_norm(ctx, x, 1e-6f);
     n = maybe_in_place(scene, n, leaf(scene, GGML_TYPE_F32, 1, x->ne[0], 1, 1, 1), true);
+    if (once_in(3))
+        n = ggml_add(ctx, n, ggml_mul(ctx, n, leaf(scene, GGML_TYPE_F32, 0.5f, x->ne[0], 1, once_in(2) ? 1 : x->ne[2], 1)));
     return once_in(4) ? n : maybe_in_place(scene, n, leaf(scene, GGML_TYPE_F32, 1, x->ne[0], 1, 1, 1), false);
 }
 
@@ -826,7 +1192,13 @@ static struct ggml_tensor *convolution(struct scene *scene, struct ggml_tensor *
     struct ggml_context *ctx = scene->ctx;
     int64_t kernel = once_in(4) ? 1 : 3;
     struct ggml_tensor *w = leaf(scene, GGML_TYPE_F32, 1 / sqrtf((float)(x->ne[2] * kernel * kernel)), kernel, kernel, x->ne[2], out);
-    struct ggml_tensor *c = ggml_conv_2d_direct(ctx, w, x, 1, 1, (int)kernel / 2, (int)kernel / 2, 1, 1);
+    int pad = (int)kernel / 2;
+    const bool direct = !once_in(4);
+    if (!direct && once_in(2)) {
+        x = ggml_pad_ext(ctx, x, pad, pad, pad, pad, 0, 0, 0, 0);
+        pad = 0;
+    }
+    struct ggml_tensor *c = direct ? ggml_conv_2d_direct(ctx, w, x, 1, 1, pad, pad, 1, 1) : ggml_conv_2d(ctx, w, x, 1, 1, pad, pad, 1, 1);
     if (once_in(8))
         c = ggml_scale(ctx, c, 0.5f);
     return sometimes_shared(scene, once_in(5) ? c : maybe_in_place(scene, sometimes_shared(scene, c), channels(scene, c), false));

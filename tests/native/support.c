@@ -63,7 +63,9 @@ size_t sdgen_test_sizeof(const char *name)
         SIZE(sdgen_operand),   SIZE(sdgen_map),      SIZE(sdgen_group_norm), SIZE(sdgen_layer_norm),
         SIZE(sdgen_epilogue),  SIZE(sdgen_patches),  SIZE(sdgen_scores),  SIZE(sdgen_unpack),
         SIZE(sdgen_map_run),   SIZE(sdgen_after),    SIZE(sdgen_attention), SIZE(sdgen_tuning),
-        SIZE(sdgen_permute),   SIZE(sdgen_before),   SIZE(sdgen_test_report),
+        SIZE(sdgen_permute), SIZE(sdgen_test_report), SIZE(sdgen_clock), SIZE(sdgen_team),
+        SIZE(sdgen_row_norm), SIZE(sdgen_softmax), SIZE(sdgen_upscale), SIZE(sdgen_hash),
+        SIZE(sdgen_store_counts), SIZE(sdgen_frames), SIZE(sdgen_pad), SIZE(sdgen_before),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0]; i++)

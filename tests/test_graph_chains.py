@@ -283,8 +283,8 @@ DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overw
 # Not of the hook's error, but of ggml's: the result goes through half precision.
 COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
-NORM = re.compile(r"^sdgen: norm \(.*?\) before a convolution \(.*?\): (.*)$", re.MULTILINE)
-SUMS = re.compile(r"^sdgen: sums of a norm \(.*?\) by the convolution before it \(.*?\)$", re.MULTILINE)
+NORM = re.compile(r'^sdgen: norm before \w+ [\dx]+ ".*": (.*)$', re.MULTILINE)
+SUMS = re.compile(r'^sdgen: sums of a norm by \w+ [\dx]+ ".*"$', re.MULTILINE)
 CHAIN = re.compile(
     r'^sdgen: (?:chain of )?([A-Z0-9_]+(?: \+ [A-Z0-9_]+)*) [\dx]+ "(.*)"(?:; no more| alone): (.*)$', re.MULTILINE
 )

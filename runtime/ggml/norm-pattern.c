@@ -7,11 +7,11 @@
  * x's place, as memory that is used again often does.
  *
  * Where x was written by a convolution, that one makes the sums of the norm, be it by itself or not. */
+#include "listing.h"
 #include "plan.h"
 
 #include "ggml-impl.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* Some bytes as a tensor. */
@@ -125,8 +125,7 @@ void sdgen_share_sums(const struct sdgen_graph *graph, struct sdgen_ggml_graph *
             *sums = (const double(*)[2])op->sums;
             *(plan->kind == SDGEN_CONV2D ? &plan->conv2d.before.sum_pieces : &plan->group_norm.sum_pieces) = pieces;
             if (verbose)
-                fprintf(stderr, "sdgen: sums of a norm (%s) by the convolution before it (%s)\n",
-                        graph->node[head_of_norm(graph, state, at)]->name, graph->node[source]->name);
+                sdgen_list_sums(graph, state->node[source].head);
         }
         if (!pass && (!count || !(state->sums = malloc(count * sizeof *state->sums))))
             return;

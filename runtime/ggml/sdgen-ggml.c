@@ -290,8 +290,7 @@ static void fuse_norm(const struct sdgen_graph *graph, int at, size_t work_size,
         state->node[norm] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING, .head = state->node[norm].head};
     }
     if (verbose)
-        fprintf(stderr, "sdgen: norm (%s) before a convolution (%s): %s\n", graph->node[norm]->name, graph->node[at]->name,
-                why ? why : "a part of it");
+        sdgen_list_convolved_norm(graph, state->node[at].head, why);
 }
 
 static bool can_head_chain(const struct sdgen_node_plan *plan)

@@ -16,6 +16,39 @@ static int64_t repeat_of(const struct sdgen_conv2d *op)
     return op->x_doubled ? 2 : 1;
 }
 
+struct sdgen_group_norm sdgen_conv2d_norm(const struct sdgen_conv2d *op)
+{
+    const struct sdgen_before *before = &op->before;
+    return (struct sdgen_group_norm){
+        .batch = op->batch,
+        .channels = op->channels_in,
+        .pixels = op->width * op->height,
+        .groups = before->groups,
+        .x = op->x,
+        .x_channel_stride = op->x_channel_stride,
+        .x_batch_stride = op->x_batch_stride,
+        .weight = before->weight,
+        .bias = before->bias,
+        .eps = before->eps,
+        .function = before->function,
+        .parameter = {before->parameter[0], before->parameter[1]},
+        .sums = before->sums,
+        .sum_pieces = before->sum_pieces,
+    };
+}
+
+static const char *before_check(const struct sdgen_conv2d *op)
+{
+    if (op->x_doubled || op->x_pixel_stride || op->frames.out)
+        return "x is normed and doubled, of tokens or of frames";
+    if (op->x_row_stride != op->width * (int64_t)sizeof(float))
+        return "x is normed and has gaps between its rows";
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    norm.y = op->c; /* any array: it is not written as a whole */
+    norm.y_channel_stride = norm.pixels * (int64_t)sizeof(float);
+    return sdgen_group_norm_check(&norm);
+}
+
 /* Whether each pixel of the output is made of the one pixel of x that is in its place. */
 static bool pointwise(const struct sdgen_conv2d *op)
 {
@@ -69,6 +102,11 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
         return "batches of c overlap";
     if (op->after.addend.data == op->c && op->scale != 1)
         return "an addend that is c is not scaled, the convolution is";
+    if ((uintptr_t)op->sums % sizeof(double))
+        return "the sums are not aligned to their elements";
+    const char *wrong = op->before.groups ? before_check(op) : NULL;
+    if (wrong)
+        return wrong;
     int64_t image = op->width_out * op->height_out * (int64_t)sizeof(float), batch = op->batch > 1 ? op->c_batch_stride : -1;
     const int64_t of_frames[] = {sdgen_conv2d_c_channel(op), frames->out > 1 ? image : -1, batch}, of_images[] = {image, batch, -1};
     return sdgen_after_check(&op->after, op->c, frames->out ? of_frames : of_images);
@@ -255,6 +293,25 @@ void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2
     struct sdgen_conv2d flat = flattened(op);
     struct sdgen_gemm gemm = gemm_of(plan, &flat);
     sdgen_gemm(plan, &gemm, team);
+}
+
+bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    return !op->x_doubled && !op->frames.out && sdgen_select_winograd(plan, op) != 0;
+}
+
+bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    /* Row by row of tiles, where rows are those of x. */
+    return op->before.groups && sdgen_conv2d_norms(plan, op) && op->pad_x == 1 && op->pad_y == 1 &&
+           op->x_channel_stride == op->width * op->height * (int64_t)sizeof(float) &&
+           (op->batch == 1 || op->x_batch_stride == op->c_batch_stride);
+}
+
+int64_t sdgen_conv2d_sum_pieces(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    int m = op->frames.out ? 0 : sdgen_select_winograd(plan, op);
+    return m ? sdgen_winograd_sum_pieces(plan, op, m) : 0;
 }
 
 size_t sdgen_conv2d_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)

@@ -7,6 +7,9 @@
 
 #include "gemm.h"
 
+/* The norm before a convolution, by itself; where there is none, one of no groups. */
+struct sdgen_group_norm sdgen_conv2d_norm(const struct sdgen_conv2d *op);
+
 /* Frames of the kernel; of c. */
 static inline int64_t sdgen_conv2d_kernel_frames(const struct sdgen_conv2d *op)
 {
@@ -62,6 +65,7 @@ void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2
  * pixel fewer than 4 products, for it has the rounding errors of its whole tile. */
 bool sdgen_winograd_fits(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m);
 size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth);
+int64_t sdgen_winograd_sum_pieces(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m);
 void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, const struct sdgen_team *team);
 
 #endif

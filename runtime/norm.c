@@ -78,16 +78,48 @@ static void sum_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         plan->kernels->moments((size_t)piece->pixels, sdgen_at(x, c * op->x_channel_stride), sums);
 }
 
-static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
-                      const double (*partial)[2], int64_t partials)
+static void add_up(const double (*sums)[2], int64_t count, double all[2])
 {
-    double sums[2] = {0};
-    for (int64_t i = 0; i < partials; i++) {
-        sums[0] += partial[i][0];
-        sums[1] += partial[i][1];
+    all[0] = all[1] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        all[0] += sums[i][0];
+        all[1] += sums[i][1];
     }
-    double count = (double)(op->channels / op->groups) * (double)op->pixels;
-    struct sdgen_affine affine = sdgen_affine_of(sums, count, (double)op->eps, false);
+}
+
+/* Sums of a group that are there when all threads have made them: of its pieces, or one, of those that were given. */
+static int64_t sums_of_group(const struct sdgen_group_norm *op)
+{
+    return op->sums ? 1 : pieces_of(op).count;
+}
+
+static struct sdgen_affine affine_of_group(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group)
+{
+    double all[2];
+    add_up(sums + group * sums_of_group(op), sums_of_group(op), all);
+    return sdgen_affine_of(all, (double)(op->channels / op->groups) * (double)op->pixels, (double)op->eps, false);
+}
+
+static void set_channel(const struct sdgen_group_norm *op, const struct sdgen_affine *affine, int64_t channel, struct sdgen_map_run *run)
+{
+    sdgen_set_affine(run, affine, op->weight ? (double)op->weight[channel] : 1, op->bias ? (double)op->bias[channel] : 0);
+}
+
+void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines)
+{
+    struct sdgen_affine affine = affine_of_group(op, sums, group);
+    int64_t channels = op->channels / op->groups;
+    for (int64_t c = 0; c < channels; c++) {
+        struct sdgen_map_run run;
+        set_channel(op, &affine, group % op->groups * channels + c, &run);
+        lines[c] = (struct sdgen_line){.scale = run.scale, .shift = run.shift};
+    }
+}
+
+static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
+                      const double (*sums)[2])
+{
+    struct sdgen_affine affine = affine_of_group(op, sums, piece->group);
     struct sdgen_map_run run = {
         .x = x_of(op, piece),
         .y = (float *)(void *)((char *)op->y + piece->batch * op->y_batch_stride + piece->channel * op->y_channel_stride) +
@@ -96,7 +128,7 @@ static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_no
         .parameter = {op->parameter[0], op->parameter[1]},
     };
     for (int64_t c = piece->channel; c < piece->channel + piece->channels; c++) {
-        sdgen_set_affine(&run, &affine, op->weight ? (double)op->weight[c] : 1, op->bias ? (double)op->bias[c] : 0);
+        set_channel(op, &affine, c, &run);
         plan->kernels->map[op->function](&run);
         run.x = sdgen_at(run.x, op->x_channel_stride);
         run.y = (float *)(void *)((char *)run.y + op->y_channel_stride);
@@ -119,32 +151,51 @@ const char *sdgen_group_norm_check(const struct sdgen_group_norm *op)
         return "an array or one of its strides is not aligned to elements";
     if (op->channels > 1 && op->y_channel_stride < op->pixels * (int64_t)sizeof(float))
         return "channels of y overlap";
+    if (op->sums && (op->sum_pieces <= 0 || (uintptr_t)op->sums % sizeof(double)))
+        return "the sums are of no pieces, or not aligned to their elements";
     return NULL;
+}
+
+size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op)
+{
+    return (size_t)(op->batch * op->groups * sums_of_group(op)) * sizeof(double[2]);
+}
+
+void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                           double (*sums)[2])
+{
+    struct pieces pieces = pieces_of(op);
+    int64_t items = op->batch * op->groups * sums_of_group(op), given = op->channels / op->groups * op->sum_pieces, first, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
+        for (int64_t item = first; item < end; item++) {
+            if (op->sums) {
+                add_up(op->sums + item * given, given, sums[item]);
+                continue;
+            }
+            struct piece piece = piece_of(op, &pieces, item);
+            sum_piece(plan, op, &piece, sums[item]);
+        }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
+    sdgen_wait(team);
 }
 
 size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth)
 {
     (void)plan, (void)nth;
-    return _Alignof(double) + (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
+    return _Alignof(double) + sdgen_group_norm_sums_size(op);
 }
 
 void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team)
 {
     const uintptr_t align = _Alignof(double), base = (uintptr_t)team->work;
-    double(*partial)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
+    double(*sums)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
+    sdgen_group_norm_sums(plan, op, team, sums);
     struct pieces pieces = pieces_of(op);
     int64_t items = op->batch * op->groups * pieces.count, first, end;
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
-            sum_piece(plan, op, &piece, partial[item]);
-        }
-    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
-    sdgen_wait(team);
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
-        for (int64_t item = first; item < end; item++) {
-            struct piece piece = piece_of(op, &pieces, item);
-            map_piece(plan, op, &piece, (const double(*)[2])(partial + piece.group * pieces.count), pieces.count);
+            map_piece(plan, op, &piece, (const double(*)[2])sums);
         }
     sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -15,6 +15,20 @@ struct sdgen_affine sdgen_affine_of(const double sums[2], double count, double e
 /* Makes a run's scale and shift those of (x - mean) * scale * weight + bias. */
 void sdgen_set_affine(struct sdgen_map_run *run, const struct sdgen_affine *affine, double weight, double bias);
 
+/* What a norm does to a channel: x * scale + shift. */
+struct sdgen_line {
+    float scale, shift;
+};
+
+/* A group norm's sums, group after group of each image, in memory of so many bytes, aligned to doubles: made by all threads, who wait for
+ * each other then. */
+size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op);
+void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                           double (*sums)[2]);
+
+/* The lines of a group's channels; groups are counted over all images. */
+void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines);
+
 /* What is wrong with it, or NULL. */
 const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm);
 

@@ -292,6 +292,38 @@ bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen
     return false;
 }
 
+/* Pixels of an image from which on a norm is better made a part of the convolution after it. With a norm and SiLU of its own, and as a
+ * part, milliseconds on one core of a Zen 5 (AVX2, AVX-512), best of many by turns, while the machine had other work:
+ *
+ *   128->128@512x512    229.6 229.4    126.6 122.7
+ *   512->512@64x64       48.3  48.6     25.8  25.2
+ *   320->320@64x64       18.6  18.6     10.1   9.8
+ *   640->640@32x32       17.8  17.8     10.3  10.5
+ *   1280->1280@8x8        9.5   9.4      6.3   6.4
+ *
+ * What is saved is traffic with memory, three of the five times that x passes, so that it counts for more the more threads share that;
+ * images that stay in the cache have none. */
+enum { NORM_PAYS_PIXELS = 4096 };
+
+bool sdgen_conv2d_norm_pays(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    return op->width * op->height >= NORM_PAYS_PIXELS && sdgen_conv2d_norms(plan, op);
+}
+
+/* Pixels from which on the sums of an image are better made by the convolution that writes it. What they take there, and what they save
+ * in the norm, in milliseconds as above (AVX2, AVX-512):
+ *
+ *   128 channels at 512x512    5.2, 2.5    4.7, 3.9
+ *   256 channels at 256x256    2.9, 1.1    2.3, 1.9
+ *   512 channels at 128x128    1.5, 0.6    0.9, 0.5
+ *   512 channels at 64x64      0.3, 0.1    0.2, 0.0 */
+enum { SUMS_PAY_PIXELS = 65536 };
+
+bool sdgen_conv2d_sums_pay(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    return op->width_out * op->height_out >= SUMS_PAY_PIXELS && sdgen_conv2d_sum_pieces(plan, op) > 0;
+}
+
 bool sdgen_has_tile(enum sdgen_level level, int columns)
 {
     for (int i = 0; i < TILES; i++)

@@ -10,13 +10,21 @@
  * parts of a block are handed out, some of its panels or of the group's output channels, so that a slow thread does not come last with a
  * whole one; each transforms the weights once more, which costs as much as the products of 16 channels with four columns.
  *
+ * With a norm before it, a thread norms in step 1 what it then transforms: the rows of a few channels, into a strip that holds them for
+ * the tiles of the next blocks too, so that each row is normed once. (Normed for each row of tiles, two of six rows would be normed twice
+ * with F(4 x 4), and SiLU once is a 20th of such a convolution of 128 channels as it is, on one core of a Zen 5 with AVX2.) Rows are
+ * normed to their ends, so what is read of x lies below what was written in the meantime, and the output may take x's place.
+ *
  * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Where the plan has a store
  * and the transform takes a large part of the time (select.c), U is kept there from one evaluation to the next, found by a hash of the
  * weights, which are read for it as before. For 1280 channels it takes 105 and 236 MB a layer by F(2 x 2) and F(4 x 4), whose way from
  * memory costs about as much as AVX-512's transform. */
 #include "conv.h"
 
-#include "schedule.h"
+#include "elementwise.h"
+#include "norm.h"
+
+#include <string.h>
 
 enum {
     QUAD = 4,            /* tiles */
@@ -26,9 +34,13 @@ enum {
     LEAST_CHAINS = 3,    /* for accuracy where there are few input channels */
     TAP_GAP = 16,        /* numbers between taps: without, all taps of a channel may lie in one set of L1 */
     INPUT_CHANNELS = 64, /* input channels transformed at a time */
+    /* ... and where they are normed first: at most, so that they stay in L2, and at least, where threads share them. */
+    NORMED_CHANNELS = 16,
+    LEAST_NORMED_CHANNELS = 4,
     LEAST_SHARES = 4,    /* shares of V for each thread, at least */
     MOST_PARTS = 8,      /* of a share, in the end; a power of two */
     PART_COLUMNS = 8,    /* the least of a part, of 16 output channels; twice as many of half the channels */
+    HALO = 2,            /* rows of x that a tile shares with the one below */
     LINE = 64,
 };
 
@@ -49,6 +61,7 @@ struct cut {
     int64_t shares;       /* of a block's panels that are handed out apart, because there are few groups and blocks */
     int64_t parts;        /* of a share, handed out apart in the end: stretches of panels... */
     int64_t row_parts;    /* ...each in so many parts of its output channels */
+    int64_t strip_rows;   /* of normed x that are there at a time, whole rows of tiles; 0: x is read as it is */
 };
 
 static const struct sdgen_winograd_kernels *kernels_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
@@ -101,12 +114,21 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
         cut.parts *= 2;
     while (share_panels * cut.row_parts < cut.parts)
         cut.row_parts *= 2;
+
+    /* Rows of tiles that V may be of, the one that each image has more of in the strip, and the last one's halo. */
+    int64_t tile_rows = sdgen_min(sdgen_ceil_div(cut.v_panels * cut.panel_quads - 1, cut.quads_x) + 1, cut.tiles_y * op->batch);
+    int64_t gaps = sdgen_ceil_div(tile_rows - 1, cut.tiles_y);
+    cut.strip_rows = op->before.groups ? (tile_rows + gaps + 1) * m : 0;
     return cut;
 }
 
-/* Working memory: V, and for each thread its packed weights, U, M and, where something becomes of it, the output. */
+/* Working memory: V, with a norm before it a strip of x, the lines of its channels and its sums, and for each thread its packed weights,
+ * U, M and, where something becomes of it, the output. */
 struct work {
-    float *v, *packed, *u, *m, *y;
+    float *v, *strip;
+    struct sdgen_line *lines;
+    double (*sums)[2];
+    float *packed, *u, *m, *y;
 };
 
 static size_t line_up(int64_t floats)
@@ -133,6 +155,33 @@ static int64_t m_tap(int64_t columns)
 static size_t v_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
     return line_up(cut->taps * v_tap(cut, op, cut->v_panels));
+}
+
+/* Numbers from channel to channel of the strip. */
+static int64_t strip_channel(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return (cut->strip_rows + HALO) * op->width;
+}
+
+static size_t strip_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return cut->strip_rows ? line_up(op->channels_in * strip_channel(cut, op)) : 0;
+}
+
+static size_t lines_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return cut->strip_rows ? line_up(op->batch * op->channels_in * (int64_t)(sizeof(struct sdgen_line) / sizeof(float))) : 0;
+}
+
+static size_t sums_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    return cut->strip_rows ? line_up((int64_t)(sdgen_group_norm_sums_size(&norm) / sizeof(float))) : 0;
+}
+
+static size_t shared_size(const struct cut *cut, const struct sdgen_conv2d *op)
+{
+    return v_size(cut, op) + strip_size(cut, op) + lines_size(cut, op) + sums_size(cut, op);
 }
 
 static size_t packed_size(const struct cut *cut)
@@ -174,7 +223,19 @@ static size_t own_size(const struct cut *cut, const struct sdgen_conv2d *op)
 size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
 {
     struct cut cut = cut_of(plan, op, m, nth);
-    return LINE + v_size(&cut, op) + (size_t)nth * own_size(&cut, op);
+    return LINE + shared_size(&cut, op) + (size_t)nth * own_size(&cut, op);
+}
+
+/* Pieces of an image's channel are panels, or the parts of them that lie in the image. */
+static int64_t sum_pieces(const struct cut *cut)
+{
+    return sdgen_ceil_div(cut->quads_x * cut->tiles_y - 1, cut->panel_quads) + 1;
+}
+
+int64_t sdgen_winograd_sum_pieces(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
+{
+    struct cut cut = cut_of(plan, op, m, 1);
+    return sum_pieces(&cut);
 }
 
 static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op, const struct sdgen_team *team)
@@ -183,7 +244,10 @@ static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op,
     base += (LINE - (uintptr_t)base % LINE) % LINE;
     struct work work;
     work.v = (float *)(void *)base;
-    base += v_size(cut, op) + (size_t)team->ith * own_size(cut, op);
+    work.strip = (float *)(void *)(base + v_size(cut, op));
+    work.lines = (struct sdgen_line *)(void *)(base + v_size(cut, op) + strip_size(cut, op));
+    work.sums = (double(*)[2])(void *)(base + v_size(cut, op) + strip_size(cut, op) + lines_size(cut, op));
+    base += shared_size(cut, op) + (size_t)team->ith * own_size(cut, op);
     work.packed = (float *)(void *)base;
     work.u = (float *)(void *)(base + packed_size(cut));
     work.m = (float *)(void *)(base + packed_size(cut) + u_size(cut));
@@ -216,15 +280,98 @@ static int64_t load_count(const struct cut *cut)
     return counts[cut->t];
 }
 
-static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel, int64_t kernel_frame,
-                           struct sdgen_winograd_input *input, int64_t q)
+/* ---- x, normed ----
+ *
+ * Rows of the strip are counted over all images, from the padding above on, with a row of tiles more for each image, so that none has
+ * rows of two. Row r lies at r % strip_rows, and the first HALO ones again behind the last, so that the rows of a tile lie side by
+ * side. */
+
+/* The first row that a quad reads. */
+static int64_t strip_row(const struct cut *cut, int64_t quad)
+{
+    int64_t tile_row = quad / cut->quads_x;
+    return (tile_row + tile_row / cut->tiles_y) * cut->m;
+}
+
+/* Rows [begin, end) of the strip, which some panels read beside those that the panels before have read. */
+struct stretch {
+    int64_t begin, end;
+};
+
+static struct stretch rows_of(const struct cut *cut, int64_t panel, int64_t panels)
+{
+    int64_t quad = panel * cut->panel_quads, last = sdgen_min(quad + panels * cut->panel_quads, cut->quads) - 1;
+    int64_t normed = quad ? strip_row(cut, quad - 1) + cut->t : 0;
+    return (struct stretch){.begin = sdgen_max(strip_row(cut, quad), normed), .end = strip_row(cut, last) + cut->t};
+}
+
+/* Rows [begin, end) of an image's channel, that are side by side in the strip too. */
+static void norm_rows(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
+                      int64_t image, int64_t channel, int64_t begin, int64_t end, int64_t strip_row)
+{
+    float *strip = work->strip + channel * strip_channel(cut, op);
+    const struct sdgen_line line = work->lines[image * op->channels_in + channel];
+    plan->kernels->map[op->before.function](&(struct sdgen_map_run){
+        .x = sdgen_at(op->x, image * op->x_batch_stride + channel * op->x_channel_stride + begin * op->x_row_stride),
+        .y = strip + strip_row * op->width,
+        .n = (end - begin) * op->width,
+        .scale = line.scale,
+        .shift = line.shift,
+        .parameter = {op->before.parameter[0], op->before.parameter[1]},
+    });
+    int64_t again = sdgen_min(HALO - strip_row, end - begin);
+    if (again > 0)
+        memcpy(strip + (cut->strip_rows + strip_row) * op->width, strip + strip_row * op->width,
+               (size_t)(again * op->width) * sizeof(float));
+}
+
+static void norm_channels(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
+                          struct stretch rows, int64_t channel, int64_t channels)
+{
+    const int64_t image_rows = (cut->tiles_y + 1) * cut->m;
+    for (int64_t row = rows.begin, next; row < rows.end; row = next) {
+        int64_t strip_row = row % cut->strip_rows, image = row / image_rows, y = row % image_rows - op->pad_y;
+        next = sdgen_min(sdgen_min(rows.end, row + cut->strip_rows - strip_row), (image + 1) * image_rows);
+        int64_t begin = sdgen_max(y, 0), end = sdgen_min(y + next - row, op->height);
+        for (int64_t c = channel; begin < end && c < channel + channels; c++)
+            norm_rows(plan, op, cut, work, image, c, begin, end, strip_row + begin - y);
+    }
+}
+
+/* What becomes of each channel of x. */
+static void begin_norm(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team,
+                       const struct work *work)
+{
+    const struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    sdgen_group_norm_sums(plan, &norm, team, work->sums);
+    int64_t groups = norm.batch * norm.groups, channels = norm.channels / norm.groups;
+    for (int64_t group = groups * team->ith / team->nth; group < groups * (team->ith + 1) / team->nth; group++)
+        sdgen_group_norm_lines(&norm, (const double(*)[2])work->sums, group, work->lines + group * channels);
+    sdgen_wait(team);
+}
+
+/* ---- x to V ---- */
+
+/* Input channels that are normed and transformed at a time. */
+static int64_t normed_channels(const struct sdgen_conv2d *op, int nth)
+{
+    int64_t share = nth == 1 ? NORMED_CHANNELS : op->channels_in / ((int64_t)LEAST_SHARES * nth);
+    return sdgen_max(sdgen_min(share, NORMED_CHANNELS), LEAST_NORMED_CHANNELS);
+}
+
+static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, const struct work *work, int64_t quad, int64_t channel,
+                           int64_t kernel_frame,                            struct sdgen_winograd_input *input, int64_t q)
 {
     struct place place;
     int64_t image = 0;
     bool exists = place_of(cut, quad, &place) && sdgen_conv2d_x(op, place.image, kernel_frame, &image);
     int64_t x = place.x / cut->m * cut->step - op->pad_x, y = place.y / cut->m * cut->step - op->pad_y;
-    int64_t offset = exists ? image + channel * op->x_channel_stride + y * op->x_row_stride + x * (int64_t)sizeof(float) : 0;
-    input->x[q] = (const float *)((uintptr_t)op->x + (uintptr_t)offset); /* may begin before the image */
+    int64_t offset = exists ? channel * input->channel_stride + x * (int64_t)sizeof(float) : 0;
+    if (exists)
+        offset += cut->strip_rows ? strip_row(cut, quad) % cut->strip_rows * input->row_stride
+                                  : image + y * input->row_stride;
+    /* May begin before the image. */
+    input->x[q] = (const float *)((uintptr_t)(cut->strip_rows ? work->strip : op->x) + (uintptr_t)offset);
     bool inside = exists && y >= 0 && y + cut->t <= op->height;
     for (int64_t row = 0; row < cut->t; row++) {
         int32_t mask = exists && y + row >= 0 && y + row < op->height ? -1 : 0;
@@ -240,28 +387,41 @@ static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op,
     input->masked |= !inside;
 }
 
-static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct sdgen_team *team,
-                             const struct work *work, int64_t first_panel, int64_t panels)
+/* Some channels of one vector of a panel, and of a frame of the kernel, for the V that begins with first_panel and has so many. */
+static void transform_vector(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t first_panel,
+                             int64_t panels, int64_t panel, int64_t vector, int64_t frame, int64_t channel, int64_t channels)
 {
-    int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, vectors = columns / lanes;
-    int64_t frames = sdgen_conv2d_kernel_frames(op), channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS) * frames;
-    int64_t items = panels * vectors * channel_blocks, begin, end;
+    int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, frames = sdgen_conv2d_kernel_frames(op);
+    struct sdgen_winograd_input input = {
+        .row_stride = cut->strip_rows ? op->width * (int64_t)sizeof(float) : op->x_row_stride,
+        .channel_stride = cut->strip_rows ? strip_channel(cut, op) * (int64_t)sizeof(float) : op->x_channel_stride,
+        .channels = channels,
+        .dst = work->v + ((panel * op->channels_in + channel) * frames + frame) * columns + vector * lanes,
+        .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
+        .dst_channel_stride = frames * columns * (int64_t)sizeof(float),
+    };
+    int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
+    for (int64_t q = 0; q < lanes / QUAD; q++)
+        set_input_quad(cut, op, work, quad + q, channel, frame, &input, q);
+    cut->kernels->input(&input);
+}
+
+static void transform_inputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                             const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
+{
+    /* Items: channels and a frame of a vector, or, for what is normed for one is read by others too, of all vectors. */
+    int64_t vectors = cut->tile.columns / cut->kernels->input_lanes, all = panels * vectors, together = cut->strip_rows ? all : 1;
+    int64_t channels = cut->strip_rows ? normed_channels(op, team->nth) : INPUT_CHANNELS, frames = sdgen_conv2d_kernel_frames(op);
+    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, channels) * frames, items = all / together * channel_blocks, begin, end;
+    const struct stretch rows = rows_of(cut, first_panel, panels);
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
-            int64_t frame = item % channel_blocks % frames, channel = item % channel_blocks / frames * INPUT_CHANNELS;
-            int64_t panel = item / channel_blocks / vectors, vector = item / channel_blocks % vectors;
-            struct sdgen_winograd_input input = {
-                .row_stride = op->x_row_stride,
-                .channel_stride = op->x_channel_stride,
-                .channels = sdgen_min(INPUT_CHANNELS, op->channels_in - channel),
-                .dst = work->v + ((panel * op->channels_in + channel) * frames + frame) * columns + vector * lanes,
-                .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
-                .dst_channel_stride = frames * columns * (int64_t)sizeof(float),
-            };
-            int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
-            for (int64_t q = 0; q < lanes / QUAD; q++)
-                set_input_quad(cut, op, quad + q, channel, frame, &input, q);
-            cut->kernels->input(&input);
+            int64_t frame = item % channel_blocks % frames, channel = item % channel_blocks / frames * channels;
+            int64_t count = sdgen_min(channels, op->channels_in - channel), first = item / channel_blocks * together;
+            if (cut->strip_rows)
+                norm_channels(plan, op, cut, work, rows, channel, count);
+            for (int64_t i = first; i < first + together; i++)
+                transform_vector(op, cut, work, first_panel, panels, i / vectors, i % vectors, frame, channel, count);
         }
     sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
 }
@@ -443,6 +603,41 @@ static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d
     }
 }
 
+/* Adds up what is written for quads of an image and some channels: row by row of tiles, or many at once where they are whole. */
+static void sum_quads(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t quad, int64_t end,
+                      struct rows of, double (*sums)[2], int64_t pieces)
+{
+    const int64_t pixels = op->width_out * op->height_out;
+    struct place place;
+    for (int64_t next; quad < end && place_of(cut, quad, &place); quad = next) {
+        int64_t left = quad % cut->quads_x, whole = left ? 0 : (end - quad) / cut->quads_x;
+        next = sdgen_min(whole ? quad + whole * cut->quads_x : quad - left + cut->quads_x, end);
+        int64_t columns = whole ? op->width_out : sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
+        int64_t rows = sdgen_min((whole ? whole : 1) * cut->m, op->height_out - place.y), together = columns == op->width_out ? rows : 1;
+        const float *c = sdgen_at(op->c, place.image * op->c_batch_stride) + of.first * pixels + place.y * op->width_out + place.x;
+        for (int64_t i = 0; i < of.count; i++)
+            for (int64_t row = 0; row < rows; row += together)
+                plan->kernels->moments((size_t)(together * columns), c + i * pixels + row * op->width_out, sums[i * pieces]);
+    }
+}
+
+/* The sums of some panels for some channels. Where an image has fewer pieces than others, the rest are zeros. */
+static void make_sums(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, struct rows of,
+                      int64_t first_panel, int64_t panels)
+{
+    const int64_t pieces = sum_pieces(cut), image_quads = cut->quads_x * cut->tiles_y;
+    const int64_t quads = sdgen_min((first_panel + panels) * cut->panel_quads, cut->quads);
+    for (int64_t quad = first_panel * cut->panel_quads, next; quad < quads; quad = next) {
+        const int64_t image = quad / image_quads, image_end = (image + 1) * image_quads, panel = quad / cut->panel_quads;
+        next = sdgen_min(sdgen_min((panel + 1) * cut->panel_quads, image_end), quads);
+        const int64_t piece = panel - image * image_quads / cut->panel_quads, zeros = next == image_end ? pieces - piece : 1;
+        double(*sums)[2] = op->sums + (image * op->channels_out + of.first) * pieces + piece;
+        for (int64_t i = 0; i < of.count; i++)
+            memset(sums + i * pieces, 0, (size_t)zeros * sizeof *sums);
+        sum_quads(plan, op, cut, quad, next, of, sums, pieces);
+    }
+}
+
 /* The products and the output of the panels whose V is there. */
 static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
                          const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
@@ -470,9 +665,10 @@ static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2
             int64_t first_quad = (first_panel + first) * cut->panel_quads;
             transform_outputs(op, cut, work, of, first_quad, count);
             sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
-            if (!sdgen_after_any(&op->after))
-                continue;
-            apply_after(plan, op, cut, work->y, of, first_quad, count);
+            if (sdgen_after_any(&op->after))
+                apply_after(plan, op, cut, work->y, of, first_quad, count);
+            if (op->sums)
+                make_sums(plan, op, cut, of, first_panel + first, count);
             sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
         }
     }
@@ -482,11 +678,13 @@ void sdgen_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op
 {
     struct cut cut = cut_of(plan, op, m, team->nth);
     struct work work = work_of(&cut, op, team);
+    if (cut.strip_rows)
+        begin_norm(plan, op, team, &work);
     for (int64_t first = 0; first < cut.panels; first += cut.v_panels) {
         int64_t panels = sdgen_min(cut.v_panels, cut.panels - first);
         if (first > 0)
             sdgen_wait(team);
-        transform_inputs(op, &cut, team, &work, first, panels);
+        transform_inputs(plan, op, &cut, team, &work, first, panels);
         sdgen_wait(team);
         make_outputs(plan, op, &cut, team, &work, first, panels);
     }

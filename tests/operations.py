@@ -105,14 +105,19 @@ def loaded(elements: NDArray[Any], w_type: Type) -> Array:
     return elements.astype(np.float32)
 
 
+def plan_of(run: Run) -> native.Plan:
+    """What an operation is computed with."""
+    return native.Plan(
+        *(native.sdgen_kernels(run.tile.level), run.blocking or default_blocking()),
+        *(run.tile.columns, run.winograd, run.store),
+    )
+
+
 def execute(name: str, op: Any, arrays: Guards, run: Run, what: str) -> None:
     """Checks and computes an operation with exactly the working memory that it asks for."""
     check, size_of = getattr(native, f"{name}_check"), getattr(native, f"{name}_work_size")
     assert check(ctypes.byref(op)) is None, f"{what}: {check(ctypes.byref(op)).decode()}"
-    plan = native.Plan(
-        *(native.sdgen_kernels(run.tile.level), run.blocking or default_blocking()),
-        *(run.tile.columns, run.winograd, run.store),
-    )
+    plan = plan_of(run)
     size = size_of(ctypes.byref(plan), ctypes.byref(op), run.threads)
     work = arrays.array("work", (size,), np.uint8, run.work_shift)
     arrays.operate(what, native.function_address(name), plan, op, work, run.threads, run.slow)
@@ -139,6 +144,15 @@ PlaceAfter = Callable[[Guards], native.After]
 def nothing_after(_arrays: Guards) -> native.After:
     """The elements stay as they are."""
     return native.After()
+
+
+# The same of what is done to a convolution's input.
+PlaceBefore = Callable[[Guards], native.Before]
+
+
+def nothing_before(_arrays: Guards) -> native.Before:
+    """It is convolved as it is."""
+    return native.Before()
 
 
 @dataclass(frozen=True)
@@ -264,7 +278,17 @@ class Conv2d:
         x = rng.standard_normal((self.batch, self.channels_in, *self.size[::-1]), np.float32)
         return stored(w, self.w_type), x, rng.standard_normal(self.channels_out, np.float32)
 
-    def compute(self, data: tuple[NDArray[Any], Array, Array], run: Run, after: PlaceAfter = nothing_after) -> Array:
+    def compute(
+        self,
+        data: tuple[NDArray[Any], Array, Array],
+        run: Run,
+        after: PlaceAfter = nothing_after,
+        before: PlaceBefore = nothing_before,
+        in_place: bool = False,
+        sums: list[NDArray[np.float64]] | None = None,
+    ) -> Array:
+        """In place: the output is written to where x was, whose channels are no fewer. Where sums are wanted they are
+        appended."""
         w_values, x_values, bias_values = data
         what = f"{self} {run}"
         with run.guards(run.flush) as arrays:
@@ -282,16 +306,29 @@ class Conv2d:
             width, height = self.size_out
             out_image = 4 * (width * height * self.channels_out + self.batch_gap)
             c_strides = (out_image, 4 * width * height, 4 * width, 4)
-            c = arrays.strided("c", (self.batch, self.channels_out, height, width), c_strides)
+            if in_place:
+                c, out_image = x[:, : self.channels_out], image
+            else:
+                c = arrays.strided("c", (self.batch, self.channels_out, height, width), c_strides)
             bias = arrays.copy("bias", bias_values) if self.bias else None
             op = native.Conv2d(
                 *(self.batch, self.channels_in, self.channels_out, *self.size, width, height, *self.kernel),
                 *(*self.stride, *self.pad, *self.dilation, w.ctypes.data, self.w_type),
                 *(x.ctypes.data, row, channel, image, c.ctypes.data, out_image),
                 *(self.scale, None if bias is None else bias.ctypes.data, self.upsample == 2, after(arrays)),
+                before=before(arrays),
                 x_pixel_stride=token if self.tokens else 0,
             )
+            plan, address = ctypes.byref(plan_of(run)), ctypes.byref(op)
+            assert not op.before.groups or native.sdgen_conv2d_norms(plan, address)
+            assert not in_place or native.sdgen_conv2d_overwrites(plan, address)
+            if sums is not None:
+                pieces = native.sdgen_conv2d_sum_pieces(plan, address)
+                partial = arrays.array("sums", (self.batch, self.channels_out, pieces, 2), np.float64)
+                op.sums = partial.ctypes.data
             execute("sdgen_conv2d", op, arrays, run, what)
+            if sums is not None:
+                sums.append(partial.copy())
             result: Array = c.copy()
             return result
 

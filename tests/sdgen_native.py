@@ -171,6 +171,19 @@ class After(Structure):
     ]
 
 
+class Before(Structure):
+    _fields_ = [
+        ("groups", c_int64),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("eps", c_float),
+        ("function", c_int),
+        ("parameter", c_float * 2),
+        ("sums", c_void_p),
+        ("sum_pieces", c_int64),
+    ]
+
+
 class RowNorm(Structure):
     _fields_ = [
         ("weight", c_void_p),
@@ -245,6 +258,8 @@ class Conv2d(Structure):
         ("after", After),
         ("x_pixel_stride", c_int64),
         ("frames", Frames),
+        ("before", Before),
+        ("sums", c_void_p),
     ]
 
 
@@ -282,6 +297,8 @@ class GroupNorm(Structure):
         ("eps", c_float),
         ("function", c_int),
         ("parameter", c_float * 2),
+        ("sums", c_void_p),
+        ("sum_pieces", c_int64),
     ]
 
 
@@ -508,6 +525,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_hash": Hash,
     "sdgen_store_counts": StoreCounts,
     "sdgen_after": After,
+    "sdgen_before": Before,
     "sdgen_row_norm": RowNorm,
     "sdgen_matmul": Matmul,
     "sdgen_frames": Frames,
@@ -587,6 +605,11 @@ sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(C
 sdgen_attention_check = _function(_sdgen, "sdgen_attention_check", c_char_p, POINTER(Attention))
 sdgen_matmul_work_size = _function(_sdgen, "sdgen_matmul_work_size", c_size_t, POINTER(Plan), POINTER(Matmul), c_int)
 sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, POINTER(Plan), POINTER(Conv2d), c_int)
+sdgen_conv2d_norms = _function(_sdgen, "sdgen_conv2d_norms", c_bool, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_norm_pays = _function(_sdgen, "sdgen_conv2d_norm_pays", c_bool, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_sum_pieces = _function(_sdgen, "sdgen_conv2d_sum_pieces", c_int64, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_sums_pay = _function(_sdgen, "sdgen_conv2d_sums_pay", c_bool, POINTER(Plan), POINTER(Conv2d))
+sdgen_conv2d_overwrites = _function(_sdgen, "sdgen_conv2d_overwrites", c_bool, POINTER(Plan), POINTER(Conv2d))
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))

@@ -166,6 +166,31 @@ PLACED: dict[str, tuple[str, tuple[str, ...]]] = {
     "hole": (OVERWRITTEN, ("CONV_2D + ADD + ADD",)),
 }
 
+# Norms before convolutions, and what becomes of them.
+PART, APART = "a part of it", "the result would take the place of what is normed"
+NORMED: dict[str, str] = {
+    "normed": PART,
+    "normed_reused": PART,
+    "normed_batched": PART,
+    "normed_residual": PART,
+    "normed_on_x": PART,
+    "normed_on_x_residual": PART,
+    "normed_on_x_batched": PART,
+    "normed_on_x_fewer": PART,
+    "normed_small": "the image is small",
+    "normed_by_1x1": "the convolution is not by Winograd's method",
+    "normed_twice": "it is read by several, or wanted",
+    "normed_wanted": "it is read by several, or wanted",
+    "normed_in_place": "it is read by several, or wanted",
+    "normed_overwritten": "what is normed does not stay",
+    "normed_weight_overwritten": "what is normed does not stay",
+    "normed_partly_on_x": APART,
+    "normed_on_x_fewer_batched": APART,
+}
+
+# Norms of what a convolution writes, and how many of them it makes the sums of.
+SUMMED = {"summed": 2, "summed_residual": 1, "summed_small": 0, "summed_overwritten": 0, "summed_by_1x1": 0}
+
 # Products of one input: how many are computed together, and whether they normalize it; why a norm is none of theirs.
 READ_BY_OTHERS = "its result is read by others, or wanted"
 NOT_TOGETHER = "the products that read it cannot be computed together"
@@ -221,6 +246,10 @@ SEVERAL: dict[str, tuple[str, ...]] = {
     "half_factor": ("MUL_MAT + ADD",),
     "permuted": (),
     "joined": (),
+    "normed_resblock": (
+        *("MUL_MAT", "GROUP_NORM + MUL + ADD + SILU", "CONV_2D + ADD + ADD"),
+        *("GROUP_NORM + MUL + ADD + SILU", "CONV_2D + ADD + ADD"),
+    ),
 }
 
 # Images made of tokens: why no more becomes of the copy that makes them, and the operations, the copies at the end.
@@ -255,6 +284,8 @@ DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overw
 # Not of the hook's error, but of ggml's: the result goes through half precision.
 COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
+NORM = re.compile(r'^sdgen: norm before \w+ [\dx]+ ".*": (.*)$', re.MULTILINE)
+SUMS = re.compile(r'^sdgen: sums of a norm by \w+ [\dx]+ ".*"$', re.MULTILINE)
 CHAIN = re.compile(
     r'^sdgen: (?:chain of )?([A-Z0-9_]+(?: \+ [A-Z0-9_]+)*) [\dx]+ "(.*)"(?:; no more| alone): (.*)$', re.MULTILINE
 )
@@ -315,6 +346,30 @@ def test_products_of_one_input(graphs: Graphs, case: str, form: dict[str, str]) 
 @pytest.mark.parametrize("case", SEVERAL)
 def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
     assert tuple(nodes for nodes, _ in chains_of(graphs, case, form)) == SEVERAL[case]
+
+
+@every_form
+@pytest.mark.parametrize("case", NORMED)
+@pytest.mark.parametrize("winograd", [2, 4])
+def test_norms_before_convolutions(graphs: Graphs, case: str, winograd: int, form: dict[str, str]) -> None:
+    done = graphs.run(case, SDGEN_VERBOSE="2", SDGEN_TUNE=f"winograd={winograd}", **form)
+    assert done.error <= ERROR
+    assert NORM.findall(done.said) == [NORMED[case]] * RUNS
+
+
+@pytest.mark.parametrize("winograd", [2, 4])
+def test_norms_of_a_resblock(graphs: Graphs, winograd: int) -> None:
+    """Memory that is used again is no hindrance."""
+    done = graphs.run("normed_resblock", SDGEN_VERBOSE="2", SDGEN_TUNE=f"winograd={winograd}")
+    assert NORM.findall(done.said) == [PART] * 2 * RUNS
+
+
+@every_form
+@pytest.mark.parametrize("case", SUMMED)
+def test_sums_by_convolutions(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    done = graphs.run(case, SDGEN_VERBOSE="2", SDGEN_TUNE="winograd=2", **form)
+    assert done.error <= ERROR
+    assert len(SUMS.findall(done.said)) == SUMMED[case] * RUNS
 
 
 @every_form
@@ -401,4 +456,4 @@ def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: l
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SHARED, *SEVERAL, *TOKENS]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *NORMED, *SHARED, *SEVERAL, *SUMMED, *TOKENS]

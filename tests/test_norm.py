@@ -59,7 +59,7 @@ class GroupNorm:
         weight, bias = rng.standard_normal((2, self.channels), np.float32)
         return x.astype(np.float32), weight, bias
 
-    def compute(self, data: Data, run: Run) -> Array:
+    def compute(self, data: Data, run: Run, sums: NDArray[np.float64] | None = None) -> Array:
         def strides(gaps: tuple[int, int]) -> tuple[int, int, int]:
             channel = 4 * (self.pixels + gaps[0])
             return channel * self.channels + 4 * gaps[1], channel, 4
@@ -75,11 +75,14 @@ class GroupNorm:
                 *(x.ctypes.data, x.strides[1], x.strides[0], y.ctypes.data, y.strides[1], y.strides[0]),
                 *(weight, bias, self.eps, self.function, PARAMETERS.get(self.function, (0, 0))),
             )
+            if sums is not None:
+                op.sums, op.sum_pieces = arrays.copy("sums", sums).ctypes.data, sums.shape[2]
             execute("sdgen_group_norm", op, arrays, run, f"{self} {run}")
             result: Array = y.copy()
             return result
 
-    def judge(self, data: Data, y: Array, what: str) -> None:
+    def reference(self, data: Data) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What the function is of, and the magnitudes summed for it."""
         x = data[0].astype(np.float64).reshape(self.batch, self.groups, -1)
         normalized, magnitude = (part.reshape(data[0].shape) for part in affine_reference(x, (2,), self.eps, False))
         if self.weight:
@@ -87,12 +90,21 @@ class GroupNorm:
             normalized, magnitude = normalized * weight, magnitude * np.abs(weight)
         if self.bias:
             normalized, magnitude = normalized + data[2][:, None], magnitude + np.abs(data[2][:, None])
+        return normalized, magnitude
+
+    def exact(self, data: Data) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The exact result, and how far another may be from it."""
+        normalized, magnitude = self.reference(data)
+        expected = exact(self.function, normalized)
+        # None of the functions has a slope of more than 1.2.
+        return expected, 1.2 * chain_bound(ROUNDINGS) * magnitude + allowed(self.function, normalized, expected)
+
+    def judge(self, data: Data, y: Array, what: str) -> None:
         if self.function is Function.NONE:
-            error = error_measure(y, normalized, magnitude)
+            error = error_measure(y, *self.reference(data))
             assert error <= chain_bound(ROUNDINGS), f"{what}: error {error}"
-        else:  # none of the functions has a slope of more than 1.2
-            expected = exact(self.function, normalized)
-            most = 1.2 * chain_bound(ROUNDINGS) * magnitude + allowed(self.function, normalized, expected)
+        else:
+            expected, most = self.exact(data)
             assert np.all(np.abs(y - expected) <= most), what
 
     def verify(self, rng: np.random.Generator, run: Run) -> None:
@@ -306,6 +318,7 @@ WRONG_GROUP_NORM: dict[str, Callable[[native.GroupNorm], None]] = {
     "weight is not aligned": lambda op: setattr(op, "weight", 4097),
     "bias is not aligned": lambda op: setattr(op, "bias", 4098),
     "the function is unknown": lambda op: setattr(op, "function", -1),
+    "sums are of no pieces": lambda op: setattr(op, "sums", 4096),
     "channels of y overlap": lambda op: setattr(op, "y_channel_stride", 396),
 }
 

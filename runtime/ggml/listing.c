@@ -67,6 +67,20 @@ void sdgen_list_norm(const struct sdgen_graph *graph, int node, const char *why)
     fprintf(stderr, " is no part of the products after it: %s\n", why);
 }
 
+void sdgen_list_convolved_norm(const struct sdgen_graph *graph, int convolution, const char *why)
+{
+    fprintf(stderr, "sdgen: norm before");
+    print_node(graph, convolution);
+    fprintf(stderr, ": %s\n", why ? why : "a part of it");
+}
+
+void sdgen_list_sums(const struct sdgen_graph *graph, int convolution)
+{
+    fprintf(stderr, "sdgen: sums of a norm by");
+    print_node(graph, convolution);
+    fprintf(stderr, "\n");
+}
+
 static void print_attention(const struct sdgen_attention *op)
 {
     fprintf(stderr, "; %lld queries, %lld keys, %lld heads of %lld", LL(op->queries), LL(op->keys), LL(op->heads), LL(op->depth));

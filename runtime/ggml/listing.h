@@ -14,6 +14,10 @@ void sdgen_list_shared_input(const struct sdgen_graph *graph, int node, int prod
 /* Why a norm is no part of the products that read it. */
 void sdgen_list_norm(const struct sdgen_graph *graph, int node, const char *why);
 
+/* A norm before a convolution, which is a node: why it is no part of that, or NULL. Sums of a norm that a convolution makes. */
+void sdgen_list_convolved_norm(const struct sdgen_graph *graph, int convolution, const char *why);
+void sdgen_list_sums(const struct sdgen_graph *graph, int convolution);
+
 /* An attention that is a node by itself, or was made of several; why not, where `why` is not NULL. */
 void sdgen_list_flash_attention(const struct ggml_tensor *node, const struct sdgen_attention *op, const char *why);
 void sdgen_list_attention(const struct sdgen_graph *graph, int soft_max, const struct sdgen_attention_match *match, const char *why);

@@ -55,6 +55,7 @@ struct sdgen_ggml_graph {
     int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)]; /* of the team */
     const struct sdgen_plan *plan;
     const struct ggml_tensor **tensor; /* the nodes themselves */
+    double (*sums)[2];                 /* that convolutions make for norms; NULL: none */
     struct sdgen_profile *profile;     /* NULL: nothing is measured */
     struct sdgen_reuse reuse;
     struct sdgen_node_plan node[];
@@ -77,6 +78,14 @@ bool sdgen_operand_of(const struct ggml_tensor *tensor, const struct ggml_tensor
 enum { SDGEN_GATE_NODES = 4 };
 bool sdgen_match_gate(const struct ggml_cgraph *of, const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int index,
                       struct sdgen_node_plan *plan, int needless[SDGEN_GATE_NODES], int *count);
+
+/* A convolution in the place of node `at` as one with the norm before it, in no more than so much working memory. Returns the norm's node,
+ * which is marked as skipped, or -1 where there is none; why it stays by itself, or NULL. */
+int sdgen_match_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int at, size_t work_size,
+                     struct sdgen_node_plan *plan, const char **why);
+
+/* Has convolutions make the sums of the norms of what they write, where that pays; as many as there is memory for. */
+void sdgen_share_sums(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, bool verbose);
 
 /* A convolution made of an IM2COL and a product. */
 struct sdgen_im2col_match {

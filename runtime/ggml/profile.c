@@ -95,8 +95,8 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
             snprintf(depth, sizeof depth, "x%lld", LL(op->frames.kernel));
             snprintf(frames, sizeof frames, "x%lld", LL(op->frames.out));
         }
-        snprintf(entry.name, NAME, "conv%lldx%lld%s%s %lld->%lld@%lldx%lld%s%s", LL(op->kernel_width), LL(op->kernel_height), depth,
-                 op->x_doubled ? " up" : op->stride_x > 1 ? "/2" : "", LL(op->channels_in), LL(op->channels_out), LL(op->width_out),
+        snprintf(entry.name, NAME, "%sconv%lldx%lld%s%s %lld->%lld@%lldx%lld%s%s", op->before.groups ? "norm + " : "",
+                 LL(op->kernel_width), LL(op->kernel_height), depth, op->x_doubled ? " up" : op->stride_x > 1 ? "/2" : "", LL(op->channels_in), LL(op->channels_out), LL(op->width_out),
                  LL(op->height_out), frames, form);
         entry.flops = 2.0 * (double)(op->kernel_width * op->kernel_height * sdgen_conv2d_channels(op)) *
                       (double)(op->channels_out * op->width_out * op->height_out * sdgen_conv2d_images(op));

@@ -271,6 +271,21 @@ static void list_flash_attentions(const struct sdgen_graph *graph)
     }
 }
 
+static void fuse_norm(const struct sdgen_graph *graph, int at, size_t work_size, bool verbose, struct sdgen_ggml_graph *state)
+{
+    struct sdgen_node_plan fused;
+    const char *why;
+    int norm = sdgen_match_norm(graph, state, at, work_size, &fused, &why);
+    if (norm < 0)
+        return;
+    if (!why) {
+        state->node[at] = fused;
+        state->node[norm] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING, .head = state->node[norm].head};
+    }
+    if (verbose)
+        sdgen_list_convolved_norm(graph, state->node[at].head, why);
+}
+
 static bool can_head_chain(const struct sdgen_node_plan *plan)
 {
     return plan->kind == SDGEN_MATMUL || plan->kind == SDGEN_CONV2D || plan->kind == SDGEN_GROUP_NORM ||
@@ -293,6 +308,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     memset(state->queue, 0, sizeof state->queue);
     state->profile = NULL;
     state->plan = &chosen.plan;
+    state->sums = NULL;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
     if (verbose)
@@ -347,6 +363,9 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
             sdgen_extend_chain(&graph, state, i, work_size, verbose);
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
+            fuse_norm(&graph, i, work_size, verbose, state);
+    for (int i = 0; i < graph.nodes; i++)
+        if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
@@ -358,6 +377,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (node_work_size(&state->node[i], n_threads) > work_size)
             state->node[i].kind = SDGEN_LEFT_TO_GGML;
+    sdgen_share_sums(&graph, state, verbose);
     for (int i = graph.nodes - 2; i >= 0; i--) {
         bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
         state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;
@@ -370,8 +390,10 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
 
 static void free_plan(struct sdgen_ggml_graph *state)
 {
-    if (state)
+    if (state) {
         free(state->tensor);
+        free(state->sums);
+    }
     free(state);
 }
 

@@ -10,7 +10,7 @@ function(sdgen_add_to target)
     add_subdirectory(${SDGEN_RUNTIME} ${CMAKE_BINARY_DIR}/sdgen)
   endif()
   find_package(Threads REQUIRED)
-  set(hook attention-pattern.c chains.c gate-pattern.c graph.c im2col-pattern.c linear-pattern.c listing.c plan.c
+  set(hook attention-pattern.c chains.c gate-pattern.c graph.c im2col-pattern.c linear-pattern.c listing.c norm-pattern.c plan.c
             profile.c reuse.c sdgen-ggml.c tokens-pattern.c trace.c)
   list(TRANSFORM hook PREPEND ${SDGEN_RUNTIME}/ggml/)
   target_sources(${target} PRIVATE ${hook})

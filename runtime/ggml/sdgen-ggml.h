@@ -23,8 +23,8 @@ int sdgen_ggml_default_threads(void);
 size_t sdgen_ggml_work_size(const struct ggml_cgraph *graph, int n_threads);
 
 /* Decides, once for all threads, which nodes are taken. A node that only the next one of a pattern reads may stay unwritten: of a chain,
- * an attention, a gated product, an image doubled and convolved; the flag GGML_TENSOR_FLAG_OUTPUT keeps it. NULL (take none) where
- * nothing is. Ended by sdgen_ggml_end. */
+ * an attention, a gated product, an image doubled or normed and convolved; the flag GGML_TENSOR_FLAG_OUTPUT keeps it. NULL (take none)
+ * where nothing is. Ended by sdgen_ggml_end. */
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size);
 void sdgen_ggml_end(struct sdgen_ggml_graph *state);
 

@@ -340,6 +340,21 @@ struct sdgen_matmul {
     const struct sdgen_matmul *more; /* or NULL */
 };
 
+/* A group normalization of a convolution's x, whose rows have no gaps: in place of x is
+ *
+ *   f((x - mean) / sqrt(variance + eps) * weight[channel] + bias[channel])
+ *
+ * as struct sdgen_group_norm has it, within the image: its padding stays 0. */
+struct sdgen_before {
+    int64_t groups;             /* divides channels_in; 0: nothing is done to x */
+    const float *weight, *bias; /* [channels_in], or NULL */
+    float eps;
+    enum sdgen_function function;
+    float parameter[2];
+    const double (*sums)[2]; /* of x, as in struct sdgen_group_norm, or NULL */
+    int64_t sum_pieces;
+};
+
 /* Two-dimensional convolution:
  *
  *   c[b][oc][oy][ox] = scale * sum over ic, ky, kx of w[oc][ic][ky][kx] * x[b][ic][oy sy + ky dy - py][ox sx + kx dx - px] + bias[oc]
@@ -355,7 +370,10 @@ struct sdgen_matmul {
  *   c[b][oc][oz][oy][ox] = scale * sum over ic, kz, ky, kx of w[oc][ic][kz][ky][kx] * x[b][ic][oz sz + kz dz - pz][..][..] + bias[oc]
  *
  * with 0 for frames that x does not have; c may have fewer frames than there could be. A channel's frames are without gaps in c, and `after` counts them as batches of a first
- * dimension, those of x and c as batches of a second. */
+ * dimension, those of x and c as batches of a second.
+ *
+ * Something is done to x `before` only where sdgen_conv2d_norms says that it can be, and c may be the array of x only where
+ * sdgen_conv2d_overwrites says so. */
 struct sdgen_frames {
     int64_t in, out; /* of x, of c */
     int64_t kernel, stride, pad, dilation;
@@ -381,6 +399,8 @@ struct sdgen_conv2d {
     struct sdgen_after after;
     int64_t x_pixel_stride; /* or 0 */
     struct sdgen_frames frames;
+    struct sdgen_before before;
+    double (*sums)[2]; /* of c as it is written, and of its squares, for a norm: [batch][channels_out][sdgen_conv2d_sum_pieces], or NULL */
 };
 
 /* Attention: for each query i, head h and batch b,
@@ -433,7 +453,8 @@ struct sdgen_map {
  *   y[b][c][i] = f((x[b][c][i] - mean) / sqrt(variance + eps) * weight[c] + bias[c])
  *
  * with the mean of squares less the square of the mean for the variance, all sums in double precision. Pixels are side by side. y may
- * be the array of x, with the same strides. */
+ * be the array of x, with the same strides. Where sums are given, of x and of its squares, over pieces that each channel is cut into
+ * somehow, they need not be made. */
 struct sdgen_group_norm {
     int64_t batch, channels, pixels;
     int64_t groups; /* divides channels */
@@ -445,6 +466,8 @@ struct sdgen_group_norm {
     float eps;
     enum sdgen_function function;
     float parameter[2];
+    const double (*sums)[2]; /* [batch][channels][sum_pieces], or NULL */
+    int64_t sum_pieces;
 };
 
 /* Normalization of each row of n elements, side by side, over up to three more dimensions. y may be the array of x, with the same
@@ -534,6 +557,22 @@ SDGEN_API const char *sdgen_pad_check(const struct sdgen_pad *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
+
+/* Whether a convolution can be one with a norm `before` it: where it is computed by Winograd's method, of images
+ * that are neither doubled nor frames. */
+SDGEN_API bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Whether that takes less time than the norm by itself and the convolution after it. */
+SDGEN_API bool sdgen_conv2d_norm_pays(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Whether c may be the array of x, which has such a norm before it: where each pixel is written to its own place. */
+SDGEN_API bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Into how many pieces a convolution cuts each channel of c for its sums, whatever the threads; 0: it makes none. */
+SDGEN_API int64_t sdgen_conv2d_sum_pieces(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Whether they take less time there than in the norm. */
+SDGEN_API bool sdgen_conv2d_sums_pay(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 
 /* Bytes of working memory for up to nth threads. */
 SDGEN_API size_t sdgen_matmul_work_size(const struct sdgen_plan *plan, const struct sdgen_matmul *op, int nth);

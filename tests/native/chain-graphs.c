@@ -604,6 +604,137 @@ static void joined(struct scene *scene)
     want(scene, ggml_concat(ctx, x, made(scene, 1, 9, 16, 20, 1), 3));
 }
 
+/* ---- norms before convolutions ---- */
+
+struct before {
+    int64_t width, height, channels, out, batch;
+    bool by_1x1, residual, apart;
+    bool twice, wanted;                     /* the norm: read twice, wanted */
+    bool in_place;                          /* nothing but a norm, in the place of x, which is read before too */
+    bool x_overwritten, weight_overwritten; /* after the norm */
+    bool on_x;                              /* the result's memory is x's, from `offset` on */
+    int64_t offset;
+};
+
+static struct ggml_tensor *group_normed(struct scene *scene, struct ggml_tensor *x, struct ggml_tensor *weight, bool in_place)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *n = times(ctx, in_place, ggml_group_norm(ctx, x, 4, 1e-6f), weight);
+    return unary(ctx, in_place, sum(ctx, in_place, n, channels(scene, n)), GGML_UNARY_OP_SILU);
+}
+
+static void build_before(struct scene *scene, struct before form)
+{
+    struct ggml_context *ctx = scene->ctx;
+    scene->apart = form.apart || form.on_x;
+    struct ggml_tensor *x = made(scene, 1, form.width ? form.width : 64, form.height ? form.height : 66, form.channels ? form.channels : 24,
+                                 form.batch ? form.batch : 1);
+    struct ggml_tensor *weight = ggml_reshape_4d(ctx, made(scene, 1, x->ne[2], 1, 1, 1), 1, 1, x->ne[2], 1);
+    if (form.in_place)
+        want(scene, ggml_scale(ctx, x, 2));
+    struct ggml_tensor *n =
+        form.in_place ? ggml_group_norm_inplace(ctx, x, 4, 1e-6f) : group_normed(scene, x, weight, !form.wanted);
+    expand(scene, n);
+    if (form.x_overwritten)
+        clobber(scene, x);
+    if (form.weight_overwritten)
+        clobber(scene, weight);
+    if (form.wanted)
+        want(scene, n);
+    struct ggml_tensor *c = convolved(scene, n, form.out ? form.out : x->ne[2], form.by_1x1 ? 1 : 3);
+    if (form.residual)
+        c = ggml_add(ctx, c, x);
+    if (form.twice)
+        want(scene, ggml_scale(ctx, n, 2));
+    want(scene, ggml_neg(ctx, c));
+    if (form.on_x)
+        scene->overlay[scene->overlays++] = (struct overlay){.node = root(c), .on = x, .offset = form.offset};
+}
+
+/* Two of them, with an embedding and a residual between them, whose memory is used again. */
+static void normed_resblock(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 1, 64, 66, 24, 1);
+    struct ggml_tensor *e = ggml_reshape_4d(ctx, projected(scene, made(scene, 1, 16, 1, 1, 1), 24), 1, 1, 24, 1);
+    expand(scene, e);
+    struct ggml_tensor *h = ggml_add_inplace(ctx, convolved(scene, group_normed(scene, x, channels(scene, x), true), 24, 3), e);
+    want(scene, ggml_neg(ctx, ggml_add(ctx, convolved(scene, group_normed(scene, h, channels(scene, h), true), 24, 3), x)));
+}
+
+static const struct {
+    const char *name;
+    struct before form;
+} befores[] = {
+    {"normed", {.apart = true}},
+    {"normed_reused", {.out = 32}},
+    {"normed_batched", {.batch = 3, .height = 65}},
+    {"normed_residual", {.residual = true, .batch = 2}},
+    {"normed_on_x", {.on_x = true}},
+    {"normed_on_x_residual", {.on_x = true, .residual = true}},
+    {"normed_on_x_batched", {.on_x = true, .batch = 2}},
+    {"normed_on_x_fewer", {.on_x = true, .out = 17}},
+    /* Next to that. */
+    {"normed_small", {.width = 63, .height = 65}},
+    {"normed_by_1x1", {.by_1x1 = true}},
+    {"normed_twice", {.twice = true}},
+    {"normed_wanted", {.wanted = true}},
+    {"normed_in_place", {.in_place = true, .apart = true}},
+    {"normed_overwritten", {.x_overwritten = true, .apart = true}},
+    {"normed_weight_overwritten", {.weight_overwritten = true, .apart = true}},
+    {"normed_partly_on_x", {.on_x = true, .offset = SHIFT}},
+    {"normed_on_x_fewer_batched", {.on_x = true, .out = 17, .batch = 2}},
+};
+
+/* ---- norms of what a convolution writes ---- */
+
+enum { LARGE = 256 }; /* pixels each way, from which on it makes their sums */
+
+static struct ggml_tensor *written(struct scene *scene, int64_t size)
+{
+    struct ggml_tensor *x = made(scene, 1, size, size, 4, 1), *h = convolved(scene, x, 8, 3);
+    expand(scene, h);
+    return h;
+}
+
+/* One norm before a convolution, one by itself. */
+static void summed(struct scene *scene)
+{
+    struct ggml_tensor *h = written(scene, LARGE);
+    want(scene, ggml_neg(scene->ctx, convolved(scene, group_normed(scene, h, channels(scene, h), true), 4, 3)));
+    want(scene, ggml_neg(scene->ctx, group_normed(scene, h, channels(scene, h), true)));
+}
+
+static void summed_residual(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = written(scene, LARGE);
+    struct ggml_tensor *h = ggml_add(ctx, convolved(scene, x, 8, 3), x);
+    want(scene, ggml_neg(ctx, ggml_add(ctx, convolved(scene, group_normed(scene, h, channels(scene, h), true), 8, 3), h)));
+}
+
+static void summed_small(struct scene *scene)
+{
+    struct ggml_tensor *h = written(scene, LARGE / 2);
+    want(scene, ggml_neg(scene->ctx, convolved(scene, group_normed(scene, h, channels(scene, h), true), 4, 3)));
+}
+
+/* Written again in between, with half of the numbers, of which the norm is the same. */
+static void summed_overwritten(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *h = written(scene, LARGE), *halved = ggml_scale_inplace(ctx, h, 0.5f);
+    scene->apart = true;
+    want(scene, ggml_neg(ctx, halved));
+    want(scene, ggml_neg(ctx, group_normed(scene, h, channels(scene, h), true)));
+}
+
+static void summed_by_1x1(struct scene *scene)
+{
+    struct ggml_tensor *h = convolved(scene, written(scene, LARGE), 8, 1);
+    want(scene, ggml_neg(scene->ctx, group_normed(scene, h, channels(scene, h), true)));
+}
+
 /* ---- images of tokens ---- */
 
 static struct ggml_tensor *to_tokens(struct scene *scene, struct ggml_tensor *x)
@@ -987,6 +1118,12 @@ static const struct {
     {"half_factor", half_factor},
     {"permuted", permuted},
     {"joined", joined},
+    {"normed_resblock", normed_resblock},
+    {"summed", summed},
+    {"summed_residual", summed_residual},
+    {"summed_small", summed_small},
+    {"summed_overwritten", summed_overwritten},
+    {"summed_by_1x1", summed_by_1x1},
     {"tokens_of_transformer", tokens_of_transformer},
     {"tokens_convolved", tokens_convolved},
     {"tokens_with_gaps", tokens_with_gaps},
@@ -1005,6 +1142,9 @@ const char *chain_case(size_t index)
     if (index < LENGTH(chains))
         return chains[index].name;
     index -= LENGTH(chains);
+    if (index < LENGTH(befores))
+        return befores[index].name;
+    index -= LENGTH(befores);
     return index < LENGTH(others) ? others[index].name : NULL;
 }
 
@@ -1012,8 +1152,10 @@ void build_chain_case(struct scene *scene, size_t index)
 {
     if (index < LENGTH(chains))
         build_chain(scene, chains[index].form);
+    else if (index - LENGTH(chains) < LENGTH(befores))
+        build_before(scene, befores[index - LENGTH(chains)].form);
     else
-        others[index - LENGTH(chains)].build(scene);
+        others[index - LENGTH(chains) - LENGTH(befores)].build(scene);
 }
 
 /* ---- parts of models by chance ---- */

@@ -92,7 +92,7 @@ size_t sdgen_test_sizeof(const char *name)
         SIZE(sdgen_map_run),   SIZE(sdgen_after),    SIZE(sdgen_attention), SIZE(sdgen_tuning),
         SIZE(sdgen_permute), SIZE(sdgen_test_report), SIZE(sdgen_clock), SIZE(sdgen_team),
         SIZE(sdgen_row_norm), SIZE(sdgen_softmax), SIZE(sdgen_upscale), SIZE(sdgen_hash),
-        SIZE(sdgen_store_counts), SIZE(sdgen_frames), SIZE(sdgen_pad),
+        SIZE(sdgen_store_counts), SIZE(sdgen_frames), SIZE(sdgen_pad), SIZE(sdgen_before),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0]; i++)

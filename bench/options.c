@@ -1,17 +1,14 @@
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity */
-#endif
 #include "options.h"
 
 #include <ctype.h>
 #include <getopt.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "select.h"
+#include "team.h"
 
 static const char usage[] =
     "usage: sdgen-bench [--set NAMES | --shape SHAPE ...] [--forms NAMES] [--variant LABEL:NAME=VALUE,... ...] [--tune NAME=VALUE,...]\n"
@@ -32,11 +29,12 @@ static const char usage[] =
     "  --variant V       a row for LABEL with these of --tune's values, and isa=c, avx2 or avx512, else as --forms assembly; may be\n"
     "                    repeated, and has no NAME=VALUE for the defaults, as \"plain:\"\n"
     "  --tune VALUES     values of tunables, for all rows (--help-tune lists them); tuning files and SDGEN_ variables are not looked at\n"
-    "  --peak            the most FMAs, and integer and tile products where there are loops of them, at each width: the best of three\n"
-    "                    runs, or of as many as it takes until three agree within 2%\n"
+    "  --peak            the most FMAs, products of 8 and 16 bits, and products of tiles that the processor makes, at each width, and\n"
+    "                    which of them it lacks: the best of three runs, or of as many as it takes until three agree within 2%; a\n"
+    "                    product and its addition are two operations\n"
     "  --filter TEXT     only rows whose name holds TEXT\n"
-    "  --threads N       threads (all processors by default)\n"
-    "  --seconds S       time spent on a row (0.7 by default)\n"
+    "  --threads N       threads, each kept on a processor where there are as many (all processors by default)\n"
+    "  --seconds S       time spent on a row (0.7 by default, which makes a minute for the 75 rows of the default sets)\n"
     "  --repetitions N   at least so many samples, after a first run that is not counted (5 by default)\n"
     "  --format F        table (default), json in Google Benchmark's keys, csv or md\n"
     "\n"
@@ -216,12 +214,6 @@ static void add_sets(struct options *options, const char *sets)
 
 /* ---- all of it ---- */
 
-static int processors(void)
-{
-    cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
-
 static enum format format_of(const char *text)
 {
     static const char *const names[] = {[FORMAT_TABLE] = "table", [FORMAT_JSON] = "json", [FORMAT_CSV] = "csv", [FORMAT_MD] = "md"};
@@ -244,10 +236,10 @@ void parse_options(struct options *options, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},              {NULL, 0, NULL, 0}};
     const char *sets = NULL, *forms = NULL, *variants[MOST_ENTRIES], *shapes[MOST_SHAPES];
     int variant_count = 0, shape_count = 0, option;
-    struct sdgen_tuning tuning = {-1, -1, -1, -1, -1, -1};
+    struct sdgen_tuning tuning = {-1, -1, -1, -1, -1, -1, -1};
     char message[512];
     opterr = 0;
-    *options = (struct options){.threads = processors(), .seconds = 0.7, .repetitions = 5};
+    *options = (struct options){.threads = team_processors(), .seconds = 0.7, .repetitions = 5};
     while ((option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
         char *end = NULL;
         switch (option) {
@@ -297,6 +289,9 @@ void parse_options(struct options *options, int argc, char **argv)
     for (int i = 0; i < options->shape_count; i++)
         if (options->shapes[i].kind == SHAPE_KERNEL && options->shapes[i].kernel->level != SDGEN_LEVEL_C)
             level_of("--shape", options->shapes[i].name, sdgen_level_name(options->shapes[i].kernel->level), "");
+    if (options->threads > team_processors())
+        fprintf(stderr, "sdgen-bench: %d threads take turns on %d processors, which makes all rates uncertain\n",
+                options->threads, team_processors());
     if (options->shape_count == 0 && !options->peak)
         fail("--filter", options->filter, "no row's name holds it");
 }

@@ -9,11 +9,34 @@
 enum { BEST = 3, MOST_RUNS = 12 };
 static const double agreement = 0.02, burst_seconds = 0.0005;
 
+#define TILE_FEATURES (SDGEN_FEATURE_AMX_BF16 | SDGEN_FEATURE_AMX_INT8 | SDGEN_FEATURE_AMX_FP16)
+enum { TILE_BITS = 8192 };
+
+static bool is_asked_for(const struct sdgen_kernel_row *row, const struct options *options)
+{
+    return strcmp(row->operation, "probe") == 0 && *row->type && (!options->filter || strstr(row->name, options->filter));
+}
+
+/* What the loop needs and is not there; NULL: nothing. */
+static const char *lacking(const struct sdgen_kernel_row *row)
+{
+    const uint32_t features = sdgen_processor()->features;
+    if (sdgen_select_level(features, SDGEN_FORM_ASSEMBLY, row->level) != row->level)
+        return sdgen_level_name(row->level);
+    for (unsigned bit = 0; bit < 32; bit++)
+        if ((row->features & ~features) >> bit & 1)
+            return sdgen_feature_name(bit);
+    return row->features & TILE_FEATURES && !sdgen_request_tiles() ? "the system's leave to use AMX's tiles" : NULL;
+}
+
 static bool is_measured(const struct sdgen_kernel_row *row, const struct options *options)
 {
-    return strcmp(row->operation, "probe") == 0 && strncmp(row->name, "probe_nop", 9) != 0 &&
-           sdgen_select_level(sdgen_processor()->features, SDGEN_FORM_ASSEMBLY, row->level) == row->level &&
-           (!options->filter || strstr(row->name, options->filter));
+    return is_asked_for(row, options) && !lacking(row);
+}
+
+static bool makes_integers(const struct sdgen_kernel_row *row)
+{
+    return strcmp(row->type, "s8") == 0 || strcmp(row->type, "u8s8") == 0;
 }
 
 /* The best of the bursts of a third of the time: those that nothing interrupted. */
@@ -46,8 +69,8 @@ static struct peak measure(struct bench *bench, const struct sdgen_kernel_row *r
         runs++;
     } while (runs < BEST || (runs < MOST_RUNS && best[BEST - 1] < (1 - agreement) * best[0]));
     return (struct peak){.name = row->name,
-                         .bits = row->level == SDGEN_LEVEL_AVX512 ? 512 : row->level == SDGEN_LEVEL_AVX2 ? 256 : 0,
-                         .unit = strncmp(row->name, "probe_fma", 9) == 0 ? "GFLOP/s" : "GOP/s",
+                         .bits = row->features & TILE_FEATURES ? TILE_BITS : row->level == SDGEN_LEVEL_AVX512 ? 512 : 256,
+                         .unit = makes_integers(row) ? "GOP/s" : "GFLOP/s",
                          .threads = bench->options->threads,
                          .runs = runs,
                          .rate = best[0],
@@ -57,10 +80,12 @@ static struct peak measure(struct bench *bench, const struct sdgen_kernel_row *r
 int measure_peaks(struct bench *bench)
 {
     struct report report;
-    int rows = 0;
-    for (size_t i = 0; i < sdgen_kernel_count(); i++)
+    int asked = 0, rows = 0;
+    for (size_t i = 0; i < sdgen_kernel_count(); i++) {
+        asked += is_asked_for(sdgen_kernel_row(i), bench->options);
         rows += is_measured(sdgen_kernel_row(i), bench->options);
-    if (rows == 0) {
+    }
+    if (asked == 0) {
         fprintf(stderr, "sdgen-bench: --filter %s: no loop's name holds it\n", bench->options->filter);
         return 2;
     }
@@ -77,5 +102,11 @@ int measure_peaks(struct bench *bench)
                     peak.runs, 100 * agreement);
     }
     report_end(&report);
+    fflush(stdout);
+    for (size_t i = 0; i < sdgen_kernel_count(); i++) {
+        const struct sdgen_kernel_row *row = sdgen_kernel_row(i);
+        if (is_asked_for(row, bench->options) && lacking(row))
+            fprintf(stderr, "sdgen-bench: %s is not measured: this processor lacks %s\n", row->name, lacking(row));
+    }
     return 0;
 }

@@ -4,7 +4,7 @@
 
 #include "report.h"
 
-/* Measures every such loop that the processor runs and the filter leaves; returns the exit status. */
+/* Measures every such loop that the processor runs and the filter leaves, and says of the others what it lacks; returns the exit status. */
 int measure_peaks(struct bench *bench);
 
 #endif

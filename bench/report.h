@@ -7,7 +7,7 @@
 /* The most that a loop of registers makes. */
 struct peak {
     const char *name;
-    int bits; /* of its registers; 0: not known */
+    int bits; /* of its registers */
     const char *unit;
     int threads, runs;
     double rate;   /* the best */

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -59,6 +59,10 @@ class Level:
         for name in self.extensions:
             bits |= EXTENSIONS[name].xcr0
         return bits
+
+    def with_extensions(self, names: Iterable[str]) -> Level:
+        """The level with what a kernel needs beside it."""
+        return replace(self, adds=(*self.adds, *names))
 
 
 _AVX_STATE = 0b110  # XMM and YMM
@@ -159,17 +163,19 @@ def choices() -> str:
     return f"levels {', '.join(LEVELS)}; processors {', '.join(PROCESSORS)}; native; all"
 
 
-def native_levels(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
-    """The levels that this machine's processor and system have, by Linux's list of flags."""
+def native_extensions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """The extensions that this machine's processor and system have, by Linux's list of flags."""
     match = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
     if match is None:
         raise UnknownLevelError(f"native: no list of flags in {cpuinfo}; name a level instead: {choices()}")
-    flags = set(match[1].split())
-    return tuple(
-        level.name
-        for level in LEVELS.values()
-        if all(EXTENSIONS[name].flag in {None, *flags} for name in level.extensions)
-    )
+    flags = {None, *match[1].split()}
+    return frozenset(extension.name for extension in EXTENSIONS.values() if extension.flag in flags)
+
+
+def native_levels(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
+    """The levels that this machine's processor and system have."""
+    found = native_extensions(cpuinfo)
+    return tuple(level.name for level in LEVELS.values() if level.extensions <= found)
 
 
 def parse_levels(text: str) -> tuple[str, ...]:

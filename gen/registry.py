@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gen.attention import rows, scores, unpack
 from gen.dsl import Kernel
 from gen.elementwise import map as elementwise_map
-from gen.elementwise import moments
+from gen.elementwise import maximum, moments
 from gen.family import Family
 from gen.frames import TEMPLATES
 from gen.isa import EXTENSIONS, LEVELS
-from gen.microkernels import dot, gemm_f32, pack, pack_patches, probe
+from gen.microkernels import dot, gemm_f32, nh, pack, pack_patches, probe
 from gen.spec import KernelSpec
 from gen.winograd import input as winograd_input
 from gen.winograd import output as winograd_output
@@ -39,6 +40,8 @@ FAMILIES = (
     unpack.FAMILY,
     elementwise_map.FAMILY,
     moments.FAMILY,
+    maximum.FAMILY,
+    nh.FAMILY,
     probe.FAMILY,
 )
 
@@ -160,7 +163,7 @@ def sources() -> list[Path]:
 
 def _plain(spec: KernelSpec) -> KernelSpec:
     """The kernel with its family's own options."""
-    return KernelSpec(spec.operation, spec.types, spec.tile, spec.level)
+    return replace(spec, options=())
 
 
 def _with_options(family: Family, spec: KernelSpec, options: dict[str, int]) -> KernelSpec:

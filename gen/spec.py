@@ -11,6 +11,7 @@ class KernelSpec:
 
     `types` and `tile` are as the name shows them, e.g. ("f32",) and (6, 16). `options` holds the choices that differ
     from the family's defaults (unrolling, prefetch distances), sorted by name; they change speed, never results.
+    `extensions` are those that the kernel needs beside its level's, by PeachPy's names.
     """
 
     operation: str
@@ -18,6 +19,7 @@ class KernelSpec:
     tile: tuple[int, ...]
     level: str
     options: tuple[tuple[str, int], ...] = ()
+    extensions: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

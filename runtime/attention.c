@@ -9,9 +9,7 @@
  * the shift stays until a score is more than LIMIT beyond it, or the first scores are all less than it by more than that. Then the
  * block's maximum becomes the shift, what was summed is rescaled, and the block is computed again. Where there are few queries, the
  * keys are split as well, and the parts joined at the end. */
-#include "gemm.h"
-
-#include "schedule.h"
+#include "elementwise.h"
 
 #include <math.h>
 #include <string.h>
@@ -200,23 +198,12 @@ struct job {
     const struct sdgen_plan *plan;
     const struct sdgen_attention *op;
     const struct cut *cut;
+    const struct sdgen_team *team;
     struct own own;
     int64_t head, batch, panel, panels; /* panel: the first */
     const char *q, *k, *v, *mask;
     float slope; /* of the mask */
 };
-
-/* ALiBi's slope of a head ("Train Short, Test Long", Press et al. 2021), as ggml takes it for any number of heads. */
-static float slope_of(const struct sdgen_attention *op, int64_t head)
-{
-    if (op->max_bias <= 0)
-        return 1;
-    int64_t power = 1;
-    while (2 * power <= op->heads)
-        power *= 2;
-    double exponent = head < power ? (double)(head + 1) : (double)(2 * (head - power) + 1) / 2;
-    return (float)exp2(-(double)op->max_bias / (double)power * exponent);
-}
 
 static void begin_job(struct job *job, int64_t head, int64_t panel, int64_t panels)
 {
@@ -232,7 +219,7 @@ static void begin_job(struct job *job, int64_t head, int64_t panel, int64_t pane
     job->mask = op->mask ? (const char *)op->mask + h % op->mask_heads * op->mask_head_stride +
                                b % op->mask_batch * op->mask_batch_stride
                          : NULL;
-    job->slope = slope_of(op, h);
+    job->slope = sdgen_mask_slope(op->max_bias, op->heads, h);
 }
 
 static int64_t panel_row(const struct job *job, int64_t panel)
@@ -570,6 +557,7 @@ static void run_job(const struct job *job, int64_t begin, int64_t end)
             continue;
         const struct block packed = tiles_within(&all, from, to);
         pack_block(job, &packed);
+        sdgen_phase(job->team, SDGEN_PHASE_PACK);
         for (int64_t panel = 0; panel < job->panels; panel++) {
             /* Each panel has its own keys, whichever are beside it: what is masked for all of its queries is not looked at. */
             int64_t some = from, last = to;
@@ -583,6 +571,7 @@ static void run_job(const struct job *job, int64_t begin, int64_t end)
             run_panel(&part, &packed, &block, panel, !(begun >> panel & 1));
             begun |= UINT64_C(1) << panel;
         }
+        sdgen_phase(job->team, SDGEN_PHASE_PRODUCT);
     }
     for (int64_t panel = 0; panel < job->panels; panel++)
         if (!(begun >> panel & 1))
@@ -635,11 +624,11 @@ void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention
     struct cut cut = cut_of(plan, op);
     char *memory = (char *)(((uintptr_t)team->work + LINE - 1) / LINE * LINE);
     float *parts = (float *)(void *)memory;
-    struct job job = {.plan = plan, .op = op, .cut = &cut};
+    struct job job = {.plan = plan, .op = op, .cut = &cut, .team = team};
     job.own = own_of(&cut, op, memory + parts_size(&cut, op) + (size_t)team->ith * own_size(&cut, op));
 
-    int64_t begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), cut.items, cut.panels, cut.block_panels, team->nth, &begin, &end)) {
+    int64_t taken = 0, begin, end;
+    while (sdgen_queue_take(sdgen_queue(team), cut.items, cut.panels, cut.block_panels, team->nth, &taken, &begin, &end)) {
         for (int64_t next; begin < end; begin = next) {
             int64_t part = begin / cut.panels; /* (head, split) */
             next = sdgen_min(end, (part + 1) * cut.panels);
@@ -652,6 +641,7 @@ void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention
                 else
                     memcpy(parts + (begin + panel) * part_floats(&cut, op), shift_of(&job, panel),
                            (size_t)part_floats(&cut, op) * sizeof(float));
+            sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
         }
     }
     if (cut.splits == 1)
@@ -665,4 +655,5 @@ void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention
             join(&job, first, first + split * cut.panels * part_floats(&cut, op));
         write_panel(&job, first, panel_row(&job, 0), panel_rows(&job, 0));
     }
+    sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
 }

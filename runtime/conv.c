@@ -16,6 +16,13 @@ static int64_t repeat_of(const struct sdgen_conv2d *op)
     return op->x_doubled ? 2 : 1;
 }
 
+/* Whether each pixel of the output is made of the one pixel of x that is in its place. */
+static bool pointwise(const struct sdgen_conv2d *op)
+{
+    return op->kernel_width == 1 && op->kernel_height == 1 && op->pad_x == 0 && op->pad_y == 0 && op->stride_x == 1 &&
+           op->stride_y == 1 && !op->x_doubled;
+}
+
 const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
 {
     int64_t width = op->width * repeat_of(op), height = op->height * repeat_of(op);
@@ -32,6 +39,18 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
     if (op->width_out != size_out(width, op->kernel_width, op->stride_x, op->pad_x, op->dilation_x) ||
         op->height_out != size_out(height, op->kernel_height, op->stride_y, op->pad_y, op->dilation_y))
         return "the output's size does not follow from the image's";
+    const struct sdgen_frames *frames = &op->frames;
+    if (frames->out) {
+        if (frames->in <= 0 || frames->out < 0 || frames->kernel <= 0 || frames->stride <= 0 || frames->dilation <= 0 || frames->pad < 0)
+            return "an extent, stride, padding or dilation of frames is not as it should be";
+        if (frames->in + 2 * frames->pad < frames->dilation * (frames->kernel - 1) + 1 ||
+            frames->out > size_out(frames->in, frames->kernel, frames->stride, frames->pad, frames->dilation))
+            return "there are more frames of c than those of x make";
+        if (op->x_doubled)
+            return "frames are doubled";
+        if (frames->x_stride % (int64_t)sizeof(float))
+            return "the stride of frames is not aligned to elements";
+    }
     if ((unsigned)op->w_type >= SDGEN_TYPES)
         return "w_type is none of F32, F16 and BF16";
     if (!op->w || !op->x || !op->c)
@@ -39,16 +58,20 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
     if ((uintptr_t)op->w % (uintptr_t)sdgen_type_size(op->w_type))
         return "w is not aligned to its elements";
     if ((uintptr_t)op->x % sizeof(float) || op->x_row_stride % (int64_t)sizeof(float) ||
-        op->x_channel_stride % (int64_t)sizeof(float) || op->x_batch_stride % (int64_t)sizeof(float))
+        op->x_channel_stride % (int64_t)sizeof(float) || op->x_batch_stride % (int64_t)sizeof(float) ||
+        op->x_pixel_stride % (int64_t)sizeof(float))
         return "x or one of its strides is not aligned to its elements";
+    if (op->x_pixel_stride && (!pointwise(op) || op->frames.out))
+        return "pixels of x lie apart, and the kernel reads several of them";
     if ((uintptr_t)op->c % sizeof(float) || op->c_batch_stride % (int64_t)sizeof(float))
         return "c or its stride is not aligned to its elements";
-    if (op->batch > 1 && op->c_batch_stride < op->channels_out * op->width_out * op->height_out * (int64_t)sizeof(float))
+    if (op->batch > 1 && op->c_batch_stride < op->channels_out * sdgen_conv2d_c_channel(op))
         return "batches of c overlap";
     if (op->after.addend.data == op->c && op->scale != 1)
         return "an addend that is c is not scaled, the convolution is";
-    int64_t row = op->width_out * op->height_out * (int64_t)sizeof(float);
-    return sdgen_after_check(&op->after, op->c, (const int64_t[]){row, op->batch > 1 ? op->c_batch_stride : -1, -1});
+    int64_t image = op->width_out * op->height_out * (int64_t)sizeof(float), batch = op->batch > 1 ? op->c_batch_stride : -1;
+    const int64_t of_frames[] = {sdgen_conv2d_c_channel(op), frames->out > 1 ? image : -1, batch}, of_images[] = {image, batch, -1};
+    return sdgen_after_check(&op->after, op->c, frames->out ? of_frames : of_images);
 }
 
 static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
@@ -61,19 +84,29 @@ static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *ke
                                     (const char *)op->w + row * stride + begin * sdgen_type_size(op->w_type), (ptrdiff_t)stride, dst);
 }
 
+/* Taps of the kernel, of all of its frames. */
+static int64_t taps_of(const struct sdgen_conv2d *op)
+{
+    return op->kernel_width * op->kernel_height * sdgen_conv2d_kernel_frames(op);
+}
+
 /* The part of a panel of patches that one tap reads: the input channels whose numbers for this tap lie in [begin, end). */
 struct tap {
+    const char *image;         /* the first input channel, of the tap's frame */
+    bool exists;               /* x has the frame */
     int64_t x, y;              /* offset of the tap from an output pixel's first input pixel, padding taken off */
     int64_t channel, channels; /* first and number */
     float *dst;                /* of the first; the next ones lie taps * width numbers apart */
 };
 
-static struct tap tap_of(const struct sdgen_conv2d *op, int64_t index, int64_t begin, int64_t end, int64_t width, float *dst)
+static struct tap tap_of(const struct sdgen_conv2d *op, int64_t image, int64_t index, int64_t begin, int64_t end, int64_t width, float *dst)
 {
-    int64_t taps = op->kernel_width * op->kernel_height;
+    int64_t taps = taps_of(op), offset;
     struct tap tap;
+    tap.exists = sdgen_conv2d_x(op, image, index / (op->kernel_width * op->kernel_height), &offset);
+    tap.image = (const char *)((uintptr_t)op->x + (uintptr_t)offset);
     tap.x = index % op->kernel_width * op->dilation_x - op->pad_x;
-    tap.y = index / op->kernel_width * op->dilation_y - op->pad_y;
+    tap.y = index / op->kernel_width % op->kernel_height * op->dilation_y - op->pad_y;
     tap.channel = begin > index ? sdgen_ceil_div(begin - index, taps) : 0;
     tap.channels = (end > index ? sdgen_ceil_div(end - index, taps) : 0) - tap.channel;
     tap.dst = dst + (tap.channel * taps + index - begin) * width;
@@ -81,27 +114,27 @@ static struct tap tap_of(const struct sdgen_conv2d *op, int64_t index, int64_t b
 }
 
 /* One segment of a group: lanes [lane, lane + lanes) are the output pixels from (x, y) on, of one row of the image. */
-static void set_segment(const struct sdgen_conv2d *op, const char *image, const struct tap *tap, int64_t lane, int64_t lanes,
-                        int64_t x, int64_t y, const float **segment, int32_t mask[LANES])
+static void set_segment(const struct sdgen_conv2d *op, const struct tap *tap, int64_t lane, int64_t lanes, int64_t x, int64_t y,
+                        const float **segment, int32_t mask[LANES])
 {
     int64_t in_x = x + tap->x - lane, in_y = y * op->stride_y + tap->y; /* of lane 0 */
     int64_t first = sdgen_max(lane, -in_x), last = sdgen_min(lane + lanes, op->width - in_x);
-    if (in_y < 0 || in_y >= op->height)
+    if (!tap->exists || in_y < 0 || in_y >= op->height)
         last = first;
     for (int64_t l = 0; l < LANES; l++)
         mask[l] = l >= first && l < last ? -1 : 0;
     /* May lie outside of the image; only lanes of the mask are read. */
-    *segment = (const float *)((uintptr_t)image + (uintptr_t)(in_y * op->x_row_stride + in_x * (int64_t)sizeof(float)));
+    *segment = (const float *)((uintptr_t)tap->image + (uintptr_t)(in_y * op->x_row_stride + in_x * (int64_t)sizeof(float)));
 }
 
 /* Packs SDGEN_COLUMNS_STEP columns of a panel `width` wide, of which `pixels` exist. Pixels side by side in the output are side by
  * side in the image: stride 1, and no group of lanes in more than two rows. */
-static void pack_by_segments(const struct sdgen_conv2d *op, const struct sdgen_kernels *kernels, const char *image,
+static void pack_by_segments(const struct sdgen_conv2d *op, const struct sdgen_kernels *kernels, int64_t image,
                              int64_t pixel, int64_t pixels, int64_t begin, int64_t end, int64_t width, float *dst)
 {
-    int64_t taps = op->kernel_width * op->kernel_height;
+    int64_t taps = taps_of(op);
     for (int64_t index = 0; index < taps; index++) {
-        struct tap tap = tap_of(op, index, begin, end, width, dst);
+        struct tap tap = tap_of(op, image, index, begin, end, width, dst);
         if (tap.channels <= 0)
             continue;
         struct sdgen_patches patches;
@@ -109,8 +142,8 @@ static void pack_by_segments(const struct sdgen_conv2d *op, const struct sdgen_k
             int64_t first = pixel + group * LANES, x = first % op->width_out, y = first / op->width_out;
             int64_t lanes = sdgen_min(pixels - group * LANES, LANES);
             int64_t in_row = sdgen_max(sdgen_min(op->width_out - x, lanes), 0);
-            set_segment(op, image, &tap, 0, in_row, x, y, &patches.segment[2 * group], patches.mask[2 * group]);
-            set_segment(op, image, &tap, in_row, lanes - in_row, 0, y + 1, &patches.segment[2 * group + 1],
+            set_segment(op, &tap, 0, in_row, x, y, &patches.segment[2 * group], patches.mask[2 * group]);
+            set_segment(op, &tap, in_row, lanes - in_row, 0, y + 1, &patches.segment[2 * group + 1],
                         patches.mask[2 * group + 1]);
         }
         for (int64_t s = 0; s < 2 * SDGEN_COLUMNS_STEP / LANES; s++)
@@ -122,21 +155,21 @@ static void pack_by_segments(const struct sdgen_conv2d *op, const struct sdgen_k
 }
 
 /* The same for any stride, any width of the image, and an image doubled: lane by lane. */
-static void pack_by_pixels(const struct sdgen_conv2d *op, const char *image, int64_t pixel, int64_t pixels, int64_t begin,
+static void pack_by_pixels(const struct sdgen_conv2d *op, int64_t image, int64_t pixel, int64_t pixels, int64_t begin,
                            int64_t end, int64_t width, float *dst)
 {
-    int64_t taps = op->kernel_width * op->kernel_height, repeat = repeat_of(op);
+    int64_t taps = taps_of(op), repeat = repeat_of(op);
     for (int64_t index = 0; index < taps; index++) {
-        struct tap tap = tap_of(op, index, begin, end, width, dst);
+        struct tap tap = tap_of(op, image, index, begin, end, width, dst);
         int64_t offset[SDGEN_COLUMNS_STEP];
         bool inside[SDGEN_COLUMNS_STEP];
         for (int64_t j = 0; j < SDGEN_COLUMNS_STEP; j++) {
             int64_t x = (pixel + j) % op->width_out * op->stride_x + tap.x, y = (pixel + j) / op->width_out * op->stride_y + tap.y;
-            inside[j] = j < pixels && x >= 0 && x < op->width * repeat && y >= 0 && y < op->height * repeat;
+            inside[j] = tap.exists && j < pixels && x >= 0 && x < op->width * repeat && y >= 0 && y < op->height * repeat;
             offset[j] = y / repeat * op->x_row_stride + x / repeat * (int64_t)sizeof(float);
         }
         for (int64_t c = 0; c < tap.channels; c++) {
-            const char *channel = image + (tap.channel + c) * op->x_channel_stride;
+            const char *channel = tap.image + (tap.channel + c) * op->x_channel_stride;
             float *to = tap.dst + c * taps * width;
             for (int64_t j = 0; j < SDGEN_COLUMNS_STEP; j++)
                 to[j] = inside[j] ? *(const float *)(const void *)(channel + offset[j]) : 0.0f;
@@ -148,31 +181,37 @@ static void pack_patches(const struct sdgen_gemm *gemm, const struct sdgen_kerne
                          int64_t columns, int64_t begin, int64_t end, float *dst)
 {
     const struct sdgen_conv2d *op = gemm->operation;
-    const char *image = (const char *)op->x + batch * op->x_batch_stride;
     bool segments = op->stride_x == 1 && !op->x_doubled && (op->width_out >= LANES || op->height_out == 1);
     int64_t width = gemm->tile.columns, panels = sdgen_ceil_div(columns, width);
     for (int64_t j = 0; j < panels * width; j += SDGEN_COLUMNS_STEP) {
         int64_t pixels = sdgen_max(sdgen_min(columns - j, SDGEN_COLUMNS_STEP), 0);
         float *part = dst + j / width * width * (end - begin) + j % width;
         if (segments)
-            pack_by_segments(op, kernels, image, column + j, pixels, begin, end, width, part);
+            pack_by_segments(op, kernels, batch, column + j, pixels, begin, end, width, part);
         else
-            pack_by_pixels(op, image, column + j, pixels, begin, end, width, part);
+            pack_by_pixels(op, batch, column + j, pixels, begin, end, width, part);
     }
+}
+
+static void pack_tokens(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                        int64_t columns, int64_t begin, int64_t end, float *dst)
+{
+    const struct sdgen_conv2d *op = gemm->operation;
+    const char *x = (const char *)op->x + batch * op->x_batch_stride + column * op->x_pixel_stride + begin * (int64_t)sizeof(float);
+    sdgen_gemm_pack_columns(gemm, kernels, SDGEN_F32, x, op->x_pixel_stride, columns, end - begin, dst);
 }
 
 static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
 {
     const struct sdgen_conv2d *op = gemm->operation;
-    return (float *)(void *)((char *)op->c + batch * op->c_batch_stride);
+    return (float *)(void *)((char *)op->c + sdgen_conv2d_c(op, batch));
 }
 
 /* The same convolution with the image laid out as one row, where that changes nothing: no panel of patches then straddles rows. */
 static struct sdgen_conv2d flattened(const struct sdgen_conv2d *op)
 {
     struct sdgen_conv2d flat = *op;
-    if (op->kernel_width == 1 && op->kernel_height == 1 && op->pad_x == 0 && op->pad_y == 0 && op->stride_x == 1 &&
-        op->stride_y == 1 && !op->x_doubled && op->x_row_stride == op->width * (int64_t)sizeof(float)) {
+    if (pointwise(op) && op->x_row_stride == op->width * (int64_t)sizeof(float)) {
         flat.width = flat.width_out = op->width * op->height;
         flat.height = flat.height_out = 1;
     }
@@ -186,19 +225,19 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
         .tile = sdgen_select_tile(plan, op->channels_out, pixels),
         .rows = op->channels_out,
         .columns = pixels,
-        .depth = op->channels_in * op->kernel_width * op->kernel_height,
-        .batches = op->batch,
+        .depth = op->channels_in * taps_of(op),
+        .batches = sdgen_conv2d_images(op),
         .a_shared = true,
-        .c_stride = pixels * (int64_t)sizeof(float),
+        .c_stride = sdgen_conv2d_c_channel(op),
         .scale = op->scale,
         .row_bias = op->bias,
         .operation = op,
         .pack_a = pack_w,
-        .pack_b = pack_patches,
+        .pack_b = op->x_pixel_stride ? pack_tokens : pack_patches,
         .c = c_of,
         .accumulate = op->after.addend.data == op->c,
         .after = op->after,
-        .batch0 = op->batch,
+        .batch0 = op->frames.out ? op->frames.out : op->batch,
     };
     if (gemm.accumulate)
         gemm.after.addend.data = NULL;

@@ -87,14 +87,26 @@ uint32_t sdgen_features(const struct sdgen_cpuid *cpuid)
     return found;
 }
 
+enum { XFEATURE_XTILEDATA = 18 };
+
 /* Linux gives the tiles' state to processes that ask for it ("Using XSTATE features in user space applications"), which makes their
  * signal frames larger: this only sees whether it would. */
 static bool tiles_supported(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
-    enum { ARCH_GET_XCOMP_SUPP = 0x1021, XFEATURE_XTILEDATA = 18 };
+    enum { ARCH_GET_XCOMP_SUPP = 0x1021 };
     uint64_t supported = 0;
     return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) == 0 && (supported >> XFEATURE_XTILEDATA & 1);
+#else
+    return false;
+#endif
+}
+
+bool sdgen_request_tiles(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 #else
     return false;
 #endif

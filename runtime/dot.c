@@ -73,12 +73,15 @@ void sdgen_dot(const struct sdgen_plan *plan, const struct sdgen_matmul *op, con
 {
     /* Items: blocks of COLUMNS columns, so that the tile that makes a column does not depend on the threads, within batches. */
     int64_t blocks = sdgen_ceil_div(op->n, COLUMNS), begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), blocks * op->batch[0] * op->batch[1], 1, MOST_BLOCKS, team->nth, &begin, &end)) {
+    while (sdgen_queue_take(sdgen_queue(team), blocks * op->batch[0] * op->batch[1], 1, MOST_BLOCKS, team->nth, NULL, &begin, &end)) {
         for (int64_t item = begin; item < end; item++) {
             int64_t column = item % blocks * COLUMNS;
             multiply(plan, op, item / blocks, column, sdgen_min(COLUMNS, op->n - column));
         }
-        if (sdgen_after_any(&op->after) && !adds_to_c(op))
-            apply_after(plan, op, blocks, begin, end);
+        sdgen_phase(team, SDGEN_PHASE_PRODUCT);
+        if (!sdgen_after_any(&op->after) || adds_to_c(op))
+            continue;
+        apply_after(plan, op, blocks, begin, end);
+        sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
     }
 }

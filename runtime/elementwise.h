@@ -33,4 +33,8 @@ static inline struct sdgen_parts sdgen_parts_of(int64_t length)
     return (struct sdgen_parts){.count = sdgen_ceil_div(length, size), .size = size};
 }
 
+/* What a head's mask is multiplied by: ALiBi's slope ("Train Short, Test Long", Press et al. 2021), as ggml takes it for any number of
+ * heads, or 1 where max_bias is 0 (softmax.c). */
+float sdgen_mask_slope(float max_bias, int64_t heads, int64_t head);
+
 #endif

@@ -82,6 +82,15 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
     return cut;
 }
 
+void sdgen_gemm_pack_columns(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, enum sdgen_type type, const char *src,
+                             int64_t stride, int64_t columns, int64_t depth, float *dst)
+{
+    const int64_t width = gemm->tile.columns;
+    for (int64_t j = 0; j < columns; j += width)
+        kernels->pack[type][width]((size_t)depth, (size_t)sdgen_min(columns - j, width), src + j * stride, (ptrdiff_t)stride,
+                                   dst + j * depth);
+}
+
 /* A unit of A: the rows [row, row + rows) of one batch, in `panels` panels whose heights differ by one at most. */
 struct unit {
     int64_t batch, row, rows, panels;
@@ -178,12 +187,13 @@ static void pack_group(const struct sdgen_plan *plan, const struct sdgen_gemm *g
 {
     int64_t most_panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
     int64_t begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), units * most_panels, 1, most_panels, team->nth, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), units * most_panels, 1, most_panels, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
             struct unit unit = unit_of(gemm, cut, first_unit + item / most_panels);
             if (item % most_panels < unit.panels)
                 pack_panel(plan, gemm, cut, &unit, item % most_panels, slab, work->a + item / most_panels * cut->unit_size, work);
         }
+    sdgen_phase(team, SDGEN_PHASE_PACK);
 }
 
 /* What is multiplied at a time: a unit's panels [first, last) by some columns of C. */
@@ -197,7 +207,8 @@ struct block {
 /* The sums of a block with the columns of B from `column` on, to t: rows of t_stride bytes, the first that of the first panel. What
  * becomes of them where `after`. */
 static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                             const struct block *block, struct slab slab, int64_t column, float *b, char *t, int64_t t_stride, bool after)
+                             const struct sdgen_team *team, const struct block *block, struct slab slab, int64_t column, float *b,
+                             char *t, int64_t t_stride, bool after)
 {
     const struct unit *unit = block->unit;
     const int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1), columns = block->columns;
@@ -207,6 +218,7 @@ static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_g
         const float *a = block->a + unit->rows * (begin - slab.begin);
         bool last = end == gemm->depth;
         gemm->pack_b(gemm, plan->kernels, block->batch, column, columns, begin, end, b);
+        sdgen_phase(team, SDGEN_PHASE_PACK);
         for (int64_t mc_panel = block->first; mc_panel < block->last; mc_panel += panels_step) {
             int64_t mc_end = sdgen_min(mc_panel + panels_step, block->last);
             for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
@@ -223,27 +235,29 @@ static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_g
                                           (float *)(void *)(t + (row - first_row) * t_stride) + j, (size_t)t_stride, &epilogue);
                 }
             }
+            sdgen_phase(team, SDGEN_PHASE_PRODUCT);
             if (last && after) {
                 int64_t row = panel_row(unit, mc_panel), rows = panel_row(unit, mc_end) - row;
                 float *to = (float *)(void *)(t + (row - first_row) * t_stride);
                 sdgen_after_apply(plan->kernels, &gemm->after, batches, unit->row + row, rows, column, columns, to, t_stride, to, t_stride);
+                sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
             }
         }
     }
 }
 
 static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
-                           const struct block *block, struct slab slab, const struct work *work)
+                           const struct sdgen_team *team, const struct block *block, struct slab slab, const struct work *work)
 {
     const int64_t first_row = panel_row(block->unit, block->first);
     char *c = (char *)gemm->c(gemm, block->batch) + (block->unit->row + first_row) * gemm->c_stride + block->column * (int64_t)sizeof(float);
     if (!gemm->gated) {
-        multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
+        multiply_columns(plan, gemm, cut, team, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
         return;
     }
     const int64_t gate_stride = cut->nc * (int64_t)sizeof(float), rows = panel_row(block->unit, block->last) - first_row;
-    multiply_columns(plan, gemm, cut, block, slab, gemm->columns + block->column, work->b, (char *)work->gate, gate_stride, false);
-    multiply_columns(plan, gemm, cut, block, slab, block->column, work->b, c, gemm->c_stride, false);
+    multiply_columns(plan, gemm, cut, team, block, slab, gemm->columns + block->column, work->b, (char *)work->gate, gate_stride, false);
+    multiply_columns(plan, gemm, cut, team, block, slab, block->column, work->b, c, gemm->c_stride, false);
     for (int64_t row = 0; row < rows; row++) {
         float *to = (float *)(void *)(c + row * gemm->c_stride);
         plan->kernels->map[gemm->after.function](&(struct sdgen_map_run){
@@ -255,6 +269,7 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
             .parameter = {gemm->after.parameter[0], gemm->after.parameter[1]},
         });
     }
+    sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
 }
 
 static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
@@ -264,8 +279,8 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
     /* Items: parts of shares, within column panels of all products, within shares of a unit's rows, within batches of C, within units. */
     int64_t panels = cut->column_panels;
     int64_t batches = gemm->a_shared ? gemm->batches : 1;
-    int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &begin, &end))
+    int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, taken = 0, begin, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &taken, &begin, &end))
         while (begin < end) {
             int64_t run = begin / parts / panels, run_end = sdgen_min(end, (run + 1) * panels * parts);
             int64_t share = run % shares, batch = run / shares % batches, index = run / shares / batches;
@@ -289,7 +304,7 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
                 .columns = column_end - column,
             };
             if (first_panel < last_panel)
-                multiply_block(plan, product, cut, &block, slab, work);
+                multiply_block(plan, product, cut, team, &block, slab, work);
             begin = run_end;
         }
 }

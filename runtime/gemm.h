@@ -42,14 +42,27 @@ struct sdgen_gemm {
     const struct sdgen_gemm *more; /* another product of the same A and tile, whose rows, depth and batches are the same, or NULL */
 };
 
+/* Packs columns of B whose elements along the depth are side by side, `stride` bytes from column to column, as pack_b does. */
+void sdgen_gemm_pack_columns(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, enum sdgen_type type, const char *src,
+                             int64_t stride, int64_t columns, int64_t depth, float *dst);
+
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth);
 void sdgen_gemm(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team);
+
+/* Ends a phase of the thread's, of microseconds at least: a mark takes some 30 ns. */
+static inline void sdgen_phase(const struct sdgen_team *team, enum sdgen_phase phase)
+{
+    if (team->clock)
+        sdgen_clock_end(team->clock, phase);
+}
 
 /* Returns when all of the team's threads have come here. */
 static inline void sdgen_wait(const struct sdgen_team *team)
 {
-    if (team->nth > 1)
-        team->barrier(team->barrier_data);
+    if (team->nth == 1)
+        return;
+    team->barrier(team->barrier_data);
+    sdgen_phase(team, SDGEN_PHASE_WAIT);
 }
 
 /* Whether anything becomes of the elements. */

@@ -173,10 +173,11 @@ void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *op, const 
     int64_t together = parts.count > 1 ? 1 : sdgen_max(1, SDGEN_MAP_BLOCK / loops.extent[0]);
     int64_t items = sdgen_ceil_div(runs, together) * parts.count;
     int64_t first, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t item = first; item < end; item++) {
             int64_t begin = item % parts.count * parts.size, run = item / parts.count * together;
             for (int64_t last = sdgen_min(run + together, runs); run < last; run++)
                 map_run(plan, op, &loops, run, begin, sdgen_min(parts.size, loops.extent[0] - begin));
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -116,10 +116,7 @@ static void pack_w(const struct sdgen_gemm *gemm, const struct sdgen_kernels *ke
 {
     const struct sdgen_matmul *op = gemm->operation;
     const char *w = sdgen_matmul_w(op, batch) + begin * sdgen_type_size(op->w_type);
-    for (int64_t j = 0; j < columns; j += gemm->tile.columns)
-        kernels->pack[op->w_type][gemm->tile.columns]((size_t)(end - begin), (size_t)sdgen_min(columns - j, gemm->tile.columns),
-                                                      w + (column + j) * op->w_stride, (ptrdiff_t)op->w_stride,
-                                                      dst + j * (end - begin));
+    sdgen_gemm_pack_columns(gemm, kernels, op->w_type, w + column * op->w_stride, op->w_stride, columns, end - begin, dst);
 }
 
 static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)

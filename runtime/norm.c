@@ -134,17 +134,19 @@ void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_no
     double(*partial)[2] = (double(*)[2])(void *)((char *)team->work + (align - base % align) % align);
     struct pieces pieces = pieces_of(op);
     int64_t items = op->batch * op->groups * pieces.count, first, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
             sum_piece(plan, op, &piece, partial[item]);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
     sdgen_wait(team);
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t item = first; item < end; item++) {
             struct piece piece = piece_of(op, &pieces, item);
             map_piece(plan, op, &piece, (const double(*)[2])(partial + piece.group * pieces.count), pieces.count);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }
 
 /* ---- rows ---- */
@@ -250,6 +252,7 @@ void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_no
     /* Items: several rows. */
     int64_t rows = op->rows[0] * op->rows[1] * op->rows[2], together = sdgen_max(1, SDGEN_MAP_BLOCK / op->n), first, end;
     int64_t items = sdgen_ceil_div(rows, together);
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         normalize_rows(plan, op, first * together, sdgen_min(end * together, rows), scratch);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

@@ -76,7 +76,7 @@ void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op
     int64_t together = sdgen_max(SDGEN_MAP_BLOCK / op->extent[0] / SDGEN_UNPACK_LANES, 1) * SDGEN_UNPACK_LANES;
     int64_t parts = sdgen_ceil_div(op->extent[along], together);
     int64_t items = parts * op->extent[outer[0]] * op->extent[outer[1]], first, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &first, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t item = first; item < end; item++) {
             int64_t a = item / parts % op->extent[outer[0]], b = item / parts / op->extent[outer[0]];
             int64_t row = item % parts * together, rows = sdgen_min(together, op->extent[along] - row);
@@ -87,4 +87,5 @@ void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op
             else
                 copy_rows(op, x, y, row, rows);
         }
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

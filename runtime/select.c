@@ -16,6 +16,14 @@
 #define TYPE_f32 SDGEN_F32
 #define TYPE_f16 SDGEN_F16
 #define TYPE_bf16 SDGEN_BF16
+#define FEATURE_none 0
+#define FEATURE_avx_vnni SDGEN_FEATURE_AVX_VNNI
+#define FEATURE_avx512_vnni SDGEN_FEATURE_AVX512_VNNI
+#define FEATURE_avx512_bf16 SDGEN_FEATURE_AVX512_BF16
+#define FEATURE_avx512_fp16 SDGEN_FEATURE_AVX512_FP16
+#define FEATURE_amx_bf16 SDGEN_FEATURE_AMX_BF16
+#define FEATURE_amx_int8 SDGEN_FEATURE_AMX_INT8
+#define FEATURE_amx_fp16 SDGEN_FEATURE_AMX_FP16
 #define FUNCTION_none SDGEN_FUNCTION_NONE
 #define FUNCTION_silu SDGEN_FUNCTION_SILU
 #define FUNCTION_gelu SDGEN_FUNCTION_GELU
@@ -28,7 +36,7 @@
 #define FUNCTION_clamp SDGEN_FUNCTION_CLAMP
 #define FUNCTION_exp SDGEN_FUNCTION_EXP
 
-enum { LEVELS = SDGEN_LEVEL_RICHEST + 1 };
+enum { LEVELS = SDGEN_LEVEL_RICHEST + 1, MOST_STORE_MB = 1 << 20 };
 
 #define AVX2_FEATURES (SDGEN_FEATURE_AVX2 | SDGEN_FEATURE_FMA | SDGEN_FEATURE_F16C)
 
@@ -71,6 +79,8 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_UNPACK_KERNEL(type, width, level, symbol) [LEVEL_##level].unpack = symbol,
 #define SDGEN_MAP_KERNEL(function, level, symbol) [LEVEL_##level].map[FUNCTION_##function] = symbol,
 #define SDGEN_MOMENTS_KERNEL(type, level, symbol) [LEVEL_##level].moments = symbol,
+#define SDGEN_MAXIMUM_KERNEL(type, level, symbol) [LEVEL_##level].maximum = symbol,
+#define SDGEN_NH_KERNEL(type, level, symbol) [LEVEL_##level].nh = symbol,
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
@@ -88,25 +98,29 @@ static const struct sdgen_kernels tables[LEVELS] = {
 };
 
 static const struct sdgen_kernel_row kernel_rows[] = {
-#define ROW(operation, type, rows, columns, per_round, level, symbol) \
-    {#symbol, operation, type, rows, columns, per_round, LEVEL_##level, (void (*)(void))symbol},
-#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, 0, level, symbol)
-#define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, 0, level, symbol)
-#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, 0, level, symbol)
-#define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) ROW("pack_rows", #type, 1, width, 0, level, symbol)
-#define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) ROW("scores", #type, rows, width, 0, level, symbol)
-#define SDGEN_UNPACK_KERNEL(type, width, level, symbol) ROW("unpack", #type, 1, width, 0, level, symbol)
-#define SDGEN_MAP_KERNEL(function, level, symbol) ROW("map_" #function, "f32", 0, 0, 0, level, symbol)
-#define SDGEN_MOMENTS_KERNEL(type, level, symbol) ROW("moments", #type, 0, 0, 0, level, symbol)
-#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, 0, level, symbol)
-#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, 0, level, symbol)
-#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, 0, level, symbol)
-#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, 0, level, symbol)
-#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_output", "f32", m, lanes, 0, level, symbol)
-#define SDGEN_WINOGRAD_INPUT_UP_KERNEL(m, lanes, level, symbol) ROW("winograd_input_up", "f32", m, lanes, 0, level, symbol)
-#define SDGEN_WINOGRAD_WEIGHTS_UP_KERNEL(m, level, symbol) ROW("winograd_weights_up", "f32", m, 16, 0, level, symbol)
-#define SDGEN_WINOGRAD_OUTPUT_UP_KERNEL(m, lanes, level, symbol) ROW("winograd_output_up", "f32", m, lanes, 0, level, symbol)
-#define SDGEN_PROBE_KERNEL(what, instructions, flops, level, symbol) ROW("probe", "", 0, 0, (flops) ? (flops) : (instructions), level, symbol)
+#define ROW(operation, type, rows, columns, level, symbol) ANY_ROW(operation, type, rows, columns, 0, level, none, symbol)
+#define ANY_ROW(operation, type, rows, columns, per_round, level, feature, symbol) \
+    {#symbol, operation, type, rows, columns, per_round, LEVEL_##level, FEATURE_##feature, (void (*)(void))symbol},
+#define SDGEN_GEMM_KERNEL(type, rows, width, level, symbol) ROW("gemm", #type, rows, width, level, symbol)
+#define SDGEN_PACK_KERNEL(type, width, level, symbol) ROW("pack", #type, 1, width, level, symbol)
+#define SDGEN_PACK_PATCHES_KERNEL(type, width, level, symbol) ROW("pack_patches", #type, 1, width, level, symbol)
+#define SDGEN_PACK_ROWS_KERNEL(type, width, level, symbol) ROW("pack_rows", #type, 1, width, level, symbol)
+#define SDGEN_SCORES_KERNEL(type, rows, width, level, symbol) ROW("scores", #type, rows, width, level, symbol)
+#define SDGEN_UNPACK_KERNEL(type, width, level, symbol) ROW("unpack", #type, 1, width, level, symbol)
+#define SDGEN_MAP_KERNEL(function, level, symbol) ROW("map_" #function, "f32", 0, 0, level, symbol)
+#define SDGEN_MOMENTS_KERNEL(type, level, symbol) ROW("moments", #type, 0, 0, level, symbol)
+#define SDGEN_MAXIMUM_KERNEL(type, level, symbol) ROW("maximum", #type, 0, 0, level, symbol)
+#define SDGEN_NH_KERNEL(type, level, symbol) ROW("nh", #type, 0, 0, level, symbol)
+#define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, level, symbol)
+#define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, level, symbol)
+#define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, level, symbol)
+#define SDGEN_WINOGRAD_WEIGHTS_KERNEL(m, level, symbol) ROW("winograd_weights", "f32", m, 16, level, symbol)
+#define SDGEN_WINOGRAD_OUTPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_output", "f32", m, lanes, level, symbol)
+#define SDGEN_WINOGRAD_INPUT_UP_KERNEL(m, lanes, level, symbol) ROW("winograd_input_up", "f32", m, lanes, level, symbol)
+#define SDGEN_WINOGRAD_WEIGHTS_UP_KERNEL(m, level, symbol) ROW("winograd_weights_up", "f32", m, 16, level, symbol)
+#define SDGEN_WINOGRAD_OUTPUT_UP_KERNEL(m, lanes, level, symbol) ROW("winograd_output_up", "f32", m, lanes, level, symbol)
+#define SDGEN_PROBE_KERNEL(type, instructions, operations, feature, level, symbol) \
+    ANY_ROW("probe", #type, 0, 0, (operations) ? (operations) : (instructions), level, feature, symbol)
 #include "portable/kernels.inc"
 #include "kernels.inc"
 };
@@ -219,8 +233,8 @@ static const struct {
 /* Cycles of a convolution if its products ran at the peak of two vectors a cycle. */
 static double winograd_cycles(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int lanes)
 {
-    double in = (double)op->channels_in, out = 16.0 * (double)((op->channels_out + 15) / 16);
-    double quads = (double)((op->width_out + 4 * m - 1) / (4 * m) * ((op->height_out + m - 1) / m) * op->batch);
+    double in = (double)sdgen_conv2d_channels(op), out = 16.0 * (double)((op->channels_out + 15) / 16);
+    double quads = (double)((op->width_out + 4 * m - 1) / (4 * m) * ((op->height_out + m - 1) / m) * sdgen_conv2d_images(op));
     int i = select_tile(plan, 16, (int64_t)(4 * quads), true);
     double columns = tiles[i].columns * ceil(4 * quads / tiles[i].columns);
     double blocks = ceil(columns / 128); /* about what a block holds; the weights are transformed for each */
@@ -231,7 +245,8 @@ static double winograd_cycles(const struct sdgen_plan *plan, const struct sdgen_
 
 static double direct_cycles(const struct sdgen_conv2d *op, int lanes)
 {
-    return 9.0 * (double)(op->batch * op->width_out * op->height_out) * (double)op->channels_in * (double)op->channels_out /
+    return 9.0 * (double)(sdgen_conv2d_images(op) * op->width_out * op->height_out) * (double)sdgen_conv2d_channels(op) *
+           (double)op->channels_out /
            (2 * lanes);
 }
 
@@ -251,12 +266,30 @@ int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv
     double least = direct_cycles(op, lanes);
     for (int m = 2; m <= SDGEN_MOST_WINOGRAD; m++) {
         double cycles = winograd_cycles(plan, op, m, lanes);
-        if (op->channels_in >= winograd_costs[m].least_channels && cycles < least) {
+        if (sdgen_conv2d_channels(op) >= winograd_costs[m].least_channels && cycles < least) {
             best = m;
             least = cycles;
         }
     }
     return best;
+}
+
+/* Where transformed weights are kept: with so few panels of tiles, for which they would be transformed, and so many input channels.
+ *
+ * Measured on one core of a Zen 5 that others shared, six layers of FP16 weights in turn, hash included: best times kept for those
+ * transformed at each use. C: 1280 channels at 8x8 1.8, at 16x16 1.5, 640 at 32x32 1.2. AVX2: 1280 at 8x8 1.04, 2560 at 8x8 1.00 to 1.05,
+ * 1280 and 2560 at 16x16 1.05 to 1.12, 640 at 16x16 1.04, 640 at 32x32 0.97, 320 at 16x16 0.74. AVX-512, whose transform takes half
+ * as long while memory is no faster: 0.88 to 1.0 at 8x8, 0.95 to 1.05 at 16x16. */
+static const struct {
+    int64_t most_panels, least_channels;
+} kept_weights[LEVELS] = {[SDGEN_LEVEL_C] = {8, 0}, [SDGEN_LEVEL_AVX2] = {1, 640}, [SDGEN_LEVEL_AVX512] = {0, 0}};
+
+bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panels)
+{
+    for (int level = 0; plan->store && level < LEVELS; level++)
+        if (plan->kernels == &tables[level])
+            return panels <= kept_weights[level].most_panels && op->channels_in >= kept_weights[level].least_channels;
+    return false;
 }
 
 bool sdgen_has_tile(enum sdgen_level level, int columns)
@@ -283,6 +316,28 @@ static int choice(const char *variable, const char *const names[], int count, in
     return -1;
 }
 
+/* The value of SDGEN_PROFILE where it is a path, else NULL. */
+static const char *trace_path(const char *value)
+{
+    static const char ending[] = ".json";
+    size_t length = value ? strlen(value) : 0;
+    return length >= sizeof ending - 1 && strcmp(value + length - (sizeof ending - 1), ending) == 0 ? value : NULL;
+}
+
+/* The variable's value, a number from 0 to `most`; fallback where it is unset or empty; -1 and a message where it is none. */
+static int number(const char *variable, int most, int fallback, char *message, size_t message_size)
+{
+    const char *value = getenv(variable);
+    if (!value || !*value)
+        return fallback;
+    char *end;
+    long read = *value >= '0' && *value <= '9' ? strtol(value, &end, 10) : -1;
+    if (read >= 0 && read <= most && !*end)
+        return (int)read;
+    snprintf(message, message_size, "%s=%s: allowed is a number from 0 to %d", variable, value, most);
+    return -1;
+}
+
 bool sdgen_config_from_environment(struct sdgen_config *config, char *message, size_t message_size)
 {
     static const char *const forms[] = {
@@ -291,6 +346,7 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     for (int i = 0; i < LEVELS; i++)
         caps[i] = levels[i].name;
     static const char *const verbosities[] = {"0", "1", "2"};
+    static const char *const profiles[] = {"0", "1", "the path of a file that ends in .json"};
 
     int form = choice("SDGEN_KERNELS", forms, 3, SDGEN_FORM_ASSEMBLY, message, message_size);
     if (form < 0)
@@ -301,11 +357,17 @@ bool sdgen_config_from_environment(struct sdgen_config *config, char *message, s
     int verbose = choice("SDGEN_VERBOSE", verbosities, 3, 0, message, message_size);
     if (verbose < 0)
         return false;
-    int profile = choice("SDGEN_PROFILE", verbosities, 2, 0, message, message_size);
+    const char *trace = trace_path(getenv("SDGEN_PROFILE"));
+    int profile = trace ? 1 : choice("SDGEN_PROFILE", profiles, 3, 0, message, message_size);
     if (profile < 0)
         return false;
+    int store_mb = number("SDGEN_STORE_MB", MOST_STORE_MB, 0, message, message_size);
+    if (store_mb < 0)
+        return false;
     config->form = (enum sdgen_form)form;
+    config->store_mb = store_mb;
     config->profile = profile;
+    config->trace = trace;
     config->cap = (enum sdgen_level)(cap + 1);
     config->verbose = verbose;
     enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, config->form, config->cap);

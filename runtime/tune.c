@@ -25,6 +25,8 @@ static const struct row {
      offsetof(struct sdgen_tuning, nc)},
     {{"packed_mb", 1, 256, NULL, "MiB of A packed at a time, shared by all threads", "half of L3, 4 to 16"},
      offsetof(struct sdgen_tuning, packed_mb)},
+    {{"reuse", 0, 1, NULL, "products of the same inputs, step after step, kept (1) or computed each time (0)", "1"},
+     offsetof(struct sdgen_tuning, reuse)},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -150,7 +152,7 @@ bool sdgen_tuning_from_environment(struct sdgen_tuning *tuning, enum sdgen_level
 {
     if (message_size > 0)
         *message = 0;
-    *tuning = (struct sdgen_tuning){-1, -1, -1, -1, -1, -1};
+    *tuning = (struct sdgen_tuning){-1, -1, -1, -1, -1, -1, -1};
     read_file(tuning, level, message, message_size);
     const char *text = getenv("SDGEN_TUNE");
     char wrong[512] = "";

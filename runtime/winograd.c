@@ -7,13 +7,13 @@
  *
  * Threads wait for each other around step 1 alone, so that V is of several blocks where there are many threads, but of no more, because
  * with all that would fit the cache that they share it took up to a third longer on a Zen 5 (128 channels at 512x512). In the end
- * halves of a block are handed out, so that a slow thread does not come last with a whole one; each transforms the weights once more,
- * which costs as much as the products of four columns.
+ * parts of a block are handed out, some of its panels or of the group's output channels, so that a slow thread does not come last with a
+ * whole one; each transforms the weights once more, which costs as much as the products of 16 channels with four columns.
  *
- * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Kept transformed from
- * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, medians in
- * multiples of the FMA peak): 1280 channels at 8x8 1.34 for 1.49 (but 1.80 in the best sample), at 16x16 3.14 for 2.92, 640 at 32x32
- * 3.2 for 3.25, 320 at 64x64 3.0 for 3.2. What may be gained, at 8x8 and 16x16, costs 105 and 236 MB of memory a layer. */
+ * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Where the plan has a store
+ * and the transform takes a large part of the time (select.c), U is kept there from one evaluation to the next, found by a hash of the
+ * weights, which are read for it as before. For 1280 channels it takes 105 and 236 MB a layer by F(2 x 2) and F(4 x 4), whose way from
+ * memory costs about as much as AVX-512's transform. */
 #include "conv.h"
 
 #include "schedule.h"
@@ -27,7 +27,8 @@ enum {
     TAP_GAP = 16,        /* numbers between taps: without, all taps of a channel may lie in one set of L1 */
     INPUT_CHANNELS = 64, /* input channels transformed at a time */
     LEAST_SHARES = 4,    /* shares of V for each thread, at least */
-    MOST_PARTS = 2,      /* of a share, in the end; each transforms the weights once more */
+    MOST_PARTS = 8,      /* of a share, in the end; a power of two */
+    PART_COLUMNS = 8,    /* the least of a part, of 16 output channels; twice as many of half the channels */
     LINE = 64,
 };
 
@@ -46,7 +47,8 @@ struct cut {
     int64_t chain;        /* input channels */
     int64_t groups;       /* of output channels */
     int64_t shares;       /* of a block's panels that are handed out apart, because there are few groups and blocks */
-    int64_t parts;        /* of a share, handed out apart in the end */
+    int64_t parts;        /* of a share, handed out apart in the end: stretches of panels... */
+    int64_t row_parts;    /* ...each in so many parts of its output channels */
 };
 
 static const struct sdgen_winograd_kernels *kernels_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m)
@@ -73,12 +75,12 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     cut.tiles_x = sdgen_ceil_div(op->width_out, m);
     cut.tiles_y = sdgen_ceil_div(op->height_out, m);
     cut.quads_x = sdgen_ceil_div(cut.tiles_x, QUAD);
-    cut.quads = cut.quads_x * cut.tiles_y * op->batch;
+    cut.quads = cut.quads_x * cut.tiles_y * sdgen_conv2d_images(op);
     cut.tile = sdgen_select_tile16(plan, GROUP, cut.quads * QUAD);
     cut.panel_quads = cut.tile.columns / QUAD;
     cut.panels = sdgen_ceil_div(cut.quads, cut.panel_quads);
 
-    int64_t panel_bytes = cut.taps * op->channels_in * cut.tile.columns * (int64_t)sizeof(float);
+    int64_t channels_in = sdgen_conv2d_channels(op), panel_bytes = cut.taps * channels_in * cut.tile.columns * (int64_t)sizeof(float);
     /* V within what is packed at a time, M within the half of L2 that is for a thread's packed panels. */
     int64_t m_columns = plan->blocking.nc * plan->blocking.kc / (cut.taps * GROUP);
     int64_t v_most = sdgen_max(plan->blocking.packed_bytes / panel_bytes, 1), most = sdgen_min(v_most, m_columns / cut.tile.columns);
@@ -90,10 +92,15 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_conv2
     v_blocks = sdgen_ceil_div(blocks, sdgen_ceil_div(blocks, v_blocks));
     cut.v_panels = sdgen_min(v_blocks * cut.block_panels, cut.panels);
 
-    int64_t chains = sdgen_max(sdgen_ceil_div(op->channels_in, CHAIN), sdgen_min(LEAST_CHAINS, op->channels_in));
-    cut.chain = sdgen_ceil_div(op->channels_in, chains);
+    int64_t chains = sdgen_max(sdgen_ceil_div(channels_in, CHAIN), sdgen_min(LEAST_CHAINS, channels_in));
+    cut.chain = sdgen_ceil_div(channels_in, chains);
     cut.shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, cut.groups * v_blocks), cut.block_panels);
-    cut.parts = nth == 1 ? 1 : sdgen_min(cut.block_panels / cut.shares, MOST_PARTS);
+    int64_t share_panels = cut.block_panels / cut.shares;
+    cut.parts = cut.row_parts = 1;
+    while (nth > 1 && cut.parts < MOST_PARTS && share_panels * cut.tile.columns >= 2 * cut.parts * PART_COLUMNS)
+        cut.parts *= 2;
+    while (share_panels * cut.row_parts < cut.parts)
+        cut.row_parts *= 2;
     return cut;
 }
 
@@ -110,7 +117,7 @@ static size_t line_up(int64_t floats)
 /* Numbers from tap to tap of V, for a block of so many panels; of U, for so many input channels; of M, for so many columns. */
 static int64_t v_tap(const struct cut *cut, const struct sdgen_conv2d *op, int64_t panels)
 {
-    return panels * op->channels_in * cut->tile.columns + TAP_GAP;
+    return panels * sdgen_conv2d_channels(op) * cut->tile.columns + TAP_GAP;
 }
 
 static int64_t u_tap(int64_t channels)
@@ -209,15 +216,14 @@ static int64_t load_count(const struct cut *cut)
     return counts[cut->t];
 }
 
-static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel,
+static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, int64_t quad, int64_t channel, int64_t kernel_frame,
                            struct sdgen_winograd_input *input, int64_t q)
 {
     struct place place;
-    bool exists = place_of(cut, quad, &place);
+    int64_t image = 0;
+    bool exists = place_of(cut, quad, &place) && sdgen_conv2d_x(op, place.image, kernel_frame, &image);
     int64_t x = place.x / cut->m * cut->step - op->pad_x, y = place.y / cut->m * cut->step - op->pad_y;
-    int64_t offset = exists ? place.image * op->x_batch_stride + channel * op->x_channel_stride + y * op->x_row_stride +
-                                  x * (int64_t)sizeof(float)
-                            : 0;
+    int64_t offset = exists ? image + channel * op->x_channel_stride + y * op->x_row_stride + x * (int64_t)sizeof(float) : 0;
     input->x[q] = (const float *)((uintptr_t)op->x + (uintptr_t)offset); /* may begin before the image */
     bool inside = exists && y >= 0 && y + cut->t <= op->height;
     for (int64_t row = 0; row < cut->t; row++) {
@@ -238,25 +244,26 @@ static void transform_inputs(const struct sdgen_conv2d *op, const struct cut *cu
                              const struct work *work, int64_t first_panel, int64_t panels)
 {
     int64_t columns = cut->tile.columns, lanes = cut->kernels->input_lanes, vectors = columns / lanes;
-    int64_t channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS);
+    int64_t frames = sdgen_conv2d_kernel_frames(op), channel_blocks = sdgen_ceil_div(op->channels_in, INPUT_CHANNELS) * frames;
     int64_t items = panels * vectors * channel_blocks, begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &begin, &end))
         for (int64_t item = begin; item < end; item++) {
-            int64_t channel = item % channel_blocks * INPUT_CHANNELS;
+            int64_t frame = item % channel_blocks % frames, channel = item % channel_blocks / frames * INPUT_CHANNELS;
             int64_t panel = item / channel_blocks / vectors, vector = item / channel_blocks % vectors;
             struct sdgen_winograd_input input = {
                 .row_stride = op->x_row_stride,
                 .channel_stride = op->x_channel_stride,
                 .channels = sdgen_min(INPUT_CHANNELS, op->channels_in - channel),
-                .dst = work->v + (panel * op->channels_in + channel) * columns + vector * lanes,
+                .dst = work->v + ((panel * op->channels_in + channel) * frames + frame) * columns + vector * lanes,
                 .tap_stride = v_tap(cut, op, panels) * (int64_t)sizeof(float),
-                .dst_channel_stride = columns * (int64_t)sizeof(float),
+                .dst_channel_stride = frames * columns * (int64_t)sizeof(float),
             };
             int64_t quad = (first_panel + panel) * cut->panel_quads + vector * lanes / QUAD;
             for (int64_t q = 0; q < lanes / QUAD; q++)
-                set_input_quad(cut, op, quad + q, channel, &input, q);
+                set_input_quad(cut, op, quad + q, channel, frame, &input, q);
             cut->kernels->input(&input);
         }
+    sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
 }
 
 /* Weights come from memory once for each block, in short stretches of 16 rows, which the processor does not foresee. */
@@ -266,61 +273,145 @@ static void prefetch(const char *from, int64_t size)
         __builtin_prefetch(from + offset);
 }
 
-/* M of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
-static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work,
-                     int64_t group, int64_t v_panels, int64_t first_panel, int64_t panels)
+/* Output channels of a group, all or some. */
+struct rows {
+    int64_t first, count;
+};
+
+static struct rows group_rows(const struct sdgen_conv2d *op, int64_t group)
 {
-    int64_t columns = cut->tile.columns, m_stride = panels * columns;
-    int64_t rows = sdgen_min(GROUP, op->channels_out - group * GROUP);
+    return (struct rows){group * GROUP, sdgen_min(GROUP, op->channels_out - group * GROUP)};
+}
+
+/* The weights of an output channel from an input channel on. */
+static const char *weights_of(const struct sdgen_conv2d *op, int64_t row, int64_t channel)
+{
+    return (const char *)op->w + (row * sdgen_conv2d_channels(op) + channel) * 9 * sdgen_type_size(op->w_type);
+}
+
+/* U of a chain of input channels. */
+static void transform_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                              const struct sdgen_team *team, const struct work *work, struct rows of, int64_t channel, int64_t channels,
+                              float *u)
+{
+    int64_t w_stride = sdgen_conv2d_channels(op) * 9 * sdgen_type_size(op->w_type);
+    plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)of.count, weights_of(op, of.first, channel), (ptrdiff_t)w_stride,
+                                           work->packed);
+    sdgen_phase(team, SDGEN_PHASE_PACK);
+    cut->kernels->weights((size_t)channels, work->packed, u, (size_t)u_tap(channels) * sizeof(float));
+    sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+}
+
+enum { SAMPLE = 1024 };
+
+static struct sdgen_hash key_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t group,
+                                int64_t size)
+{
+    const struct sdgen_hash w = sdgen_hash(plan->kernels, weights_of(op, group * GROUP, 0), 1, (size_t)size, 0);
+    const uint64_t made_of[] = {(uint64_t)(uintptr_t)cut->kernels->weights, (uint64_t)op->w_type, (uint64_t)sdgen_conv2d_channels(op),
+                                (uint64_t)cut->chain, w.word[0], w.word[1]};
+    return sdgen_hash(plan->kernels, made_of, 1, sizeof made_of, 0);
+}
+
+/* U of all chains of a group, u_size apart, in the plan's store, to be released; NULL where that has no room. It is found by the
+ * weights and all else that it depends on; the kernel stands for level and form. Where there is no room, it is not looked for but where
+ * the hash of the first weights, under which an array of nothing is kept, says that it may be there. */
+static const float *kept_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                                 const struct sdgen_team *team, const struct work *work, int64_t group)
+{
+    const struct rows of = group_rows(op, group);
+    const int64_t channels_in = sdgen_conv2d_channels(op);
+    const size_t size = (size_t)sdgen_ceil_div(channels_in, cut->chain) * u_size(cut);
+    const int64_t w_size = of.count * channels_in * 9 * sdgen_type_size(op->w_type);
+    const struct sdgen_hash sample = key_of(plan, op, cut, group, sdgen_min(SAMPLE, w_size - 1));
+    const void *mark = sdgen_store_find(plan->store, sample);
+    if (mark)
+        sdgen_store_release(plan->store, mark);
+    else if (!sdgen_store_has_room(plan->store, size))
+        return NULL;
+    const struct sdgen_hash key = key_of(plan, op, cut, group, w_size);
+    sdgen_phase(team, SDGEN_PHASE_OTHER);
+    const float *found = sdgen_store_find(plan->store, key);
+    if (found)
+        return found;
+    float *u = sdgen_store_add(plan->store, key, size);
+    for (int64_t channel = 0; u && channel < channels_in; channel += cut->chain)
+        transform_weights(plan, op, cut, team, work, of, channel, sdgen_min(cut->chain, channels_in - channel),
+                          u + channel / cut->chain * (int64_t)(u_size(cut) / sizeof(float)));
+    if (!u)
+        return NULL;
+    sdgen_store_publish(plan->store, u);
+    mark = sdgen_store_add(plan->store, sample, 0);
+    if (mark) {
+        sdgen_store_publish(plan->store, mark);
+        sdgen_store_release(plan->store, mark);
+    }
+    return u;
+}
+
+/* M of some rows of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
+static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                     const struct sdgen_team *team, const struct work *work, struct rows of, int64_t v_panels, int64_t first_panel,
+                     int64_t panels)
+{
+    int64_t columns = cut->tile.columns, m_stride = panels * columns, rows = of.count;
     int64_t row_panels = sdgen_ceil_div(rows, cut->tile.rows);
-    int64_t size = sdgen_type_size(op->w_type), w_stride = op->channels_in * 9 * size;
-    for (int64_t channel = 0; channel < op->channels_in; channel += cut->chain) {
-        int64_t channels = sdgen_min(cut->chain, op->channels_in - channel);
-        const char *w = (const char *)op->w + group * GROUP * w_stride + channel * 9 * size;
-        plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
-        cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
+    int64_t channels_in = sdgen_conv2d_channels(op), size = sdgen_type_size(op->w_type), w_stride = channels_in * 9 * size;
+    const bool keep = sdgen_select_kept_weights(plan, op, cut->panels);
+    const float *kept = keep ? kept_weights(plan, op, cut, team, work, of.first / GROUP) : NULL;
+    for (int64_t channel = 0; channel < channels_in; channel += cut->chain) {
+        int64_t channels = sdgen_min(cut->chain, channels_in - channel);
+        const char *w = weights_of(op, of.first, channel);
+        const float *u = work->u;
+        if (kept) /* that of the whole group */
+            u = kept + channel / cut->chain * (int64_t)(u_size(cut) / sizeof(float)) + of.first % GROUP;
+        else
+            transform_weights(plan, op, cut, team, work, of, channel, channels, work->u);
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
-        int64_t next_channels = sdgen_min(cut->chain, op->channels_in - channel - channels);
+        int64_t next_channels = sdgen_min(cut->chain, channels_in - channel - channels);
         for (int64_t tap = 0; tap < cut->taps; tap++) {
-            for (int64_t row = tap; row < rows; row += cut->taps)
+            for (int64_t row = tap; !kept && row < rows; row += cut->taps)
                 prefetch(w + row * w_stride + channels * 9 * size, next_channels * 9 * size);
             for (int64_t panel = 0; panel < panels; panel++) {
                 const float *v = work->v + tap * v_tap(cut, op, v_panels) +
-                                 ((first_panel + panel) * op->channels_in + channel) * columns;
+                                 ((first_panel + panel) * channels_in + channel) * columns;
                 for (int64_t p = 0; p < row_panels; p++) {
                     int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
                     cut->tile.gemm[row_end - row](
-                        (size_t)channels, work->u + tap * u_tap(channels) + row, v,
+                        (size_t)channels, u + tap * u_tap(channels) + row, v,
                         work->m + tap * m_tap(m_stride) + row * m_stride + panel * columns, (size_t)m_stride * sizeof(float), &epilogue);
                 }
             }
         }
+        sdgen_phase(team, SDGEN_PHASE_PRODUCT);
     }
+    if (kept)
+        sdgen_store_release(plan->store, kept);
 }
 
 /* To c, or to the thread's own memory where something becomes of the output before it gets there. */
-static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, int64_t group,
+static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *cut, const struct work *work, struct rows of,
                               int64_t first_quad, int64_t panels)
 {
     const int64_t number = sizeof(float);
     const bool own = sdgen_after_any(&op->after);
     int64_t lanes = cut->kernels->output_lanes, m_stride = panels * cut->tile.columns;
-    int64_t channel = group * GROUP, image_size = op->width_out * op->height_out * number;
+    int64_t channel = of.first, channel_stride = sdgen_conv2d_c_channel(op);
     for (int64_t lane = 0; lane < m_stride; lane += lanes) {
         struct sdgen_winograd_output output = {
             .src = work->m + lane,
             .tap_stride = m_tap(m_stride) * number,
             .src_channel_stride = m_stride * number,
-            .channels = sdgen_min(GROUP, op->channels_out - channel),
+            .channels = of.count,
             .row_stride = own ? y_row(cut, panels) * number : op->width_out * number,
-            .channel_stride = own ? y_channel(cut, panels) * number : image_size,
+            .channel_stride = own ? y_channel(cut, panels) * number : channel_stride,
             .bias = op->bias ? op->bias + channel : NULL,
             .scale = op->scale,
         };
         for (int64_t q = 0; q < lanes / QUAD; q++) {
             struct place place;
             bool exists = place_of(cut, first_quad + lane / QUAD + q, &place);
-            int64_t offset = exists ? place.image * op->c_batch_stride + channel * image_size + place.y * op->width_out * number +
+            int64_t offset = exists ? sdgen_conv2d_c(op, place.image) + channel * channel_stride + place.y * op->width_out * number +
                                           place.x * number
                                     : 0;
             output.y[q] = own ? work->y + (lane + q * QUAD) * cut->m : (float *)(void *)((char *)op->c + offset);
@@ -333,19 +424,21 @@ static void transform_outputs(const struct sdgen_conv2d *op, const struct cut *c
 
 /* From the thread's own output to c: run by run of pixels of a row, whose quads are neighbours in both. */
 static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, const float *y,
-                        int64_t group, int64_t first_quad, int64_t panels)
+                        struct rows of, int64_t first_quad, int64_t panels)
 {
-    const int64_t number = sizeof(float), quads = panels * cut->panel_quads, pixels = op->width_out * op->height_out;
-    int64_t channel = group * GROUP, channels = sdgen_min(GROUP, op->channels_out - channel);
+    const int64_t number = sizeof(float), quads = panels * cut->panel_quads, channel_stride = sdgen_conv2d_c_channel(op);
+    const int64_t frames = op->frames.out ? op->frames.out : op->batch;
+    int64_t channel = of.first, channels = of.count;
     struct place place;
     for (int64_t quad = 0, next; quad < quads && place_of(cut, first_quad + quad, &place); quad = next) {
         next = sdgen_min(quads, quad + cut->quads_x - (first_quad + quad) % cut->quads_x);
         int64_t columns = sdgen_min((next - quad) * QUAD * cut->m, op->width_out - place.x);
         for (int64_t row = 0; row < sdgen_min(cut->m, op->height_out - place.y); row++) {
             int64_t pixel = (place.y + row) * op->width_out + place.x;
-            float *c = (float *)(void *)((char *)op->c + place.image * op->c_batch_stride) + channel * pixels + pixel;
-            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image, 0}, channel, channels, pixel, columns,
-                              y + row * y_row(cut, panels) + quad * QUAD * cut->m, y_channel(cut, panels) * number, c, pixels * number);
+            float *c = (float *)(void *)((char *)op->c + sdgen_conv2d_c(op, place.image) + channel * channel_stride) + pixel;
+            sdgen_after_apply(plan->kernels, &op->after, (const int64_t[]){place.image % frames, place.image / frames}, channel, channels,
+                              pixel, columns, y + row * y_row(cut, panels) + quad * QUAD * cut->m, y_channel(cut, panels) * number, c,
+                              channel_stride);
         }
     }
 }
@@ -354,19 +447,34 @@ static void apply_after(const struct sdgen_plan *plan, const struct sdgen_conv2d
 static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
                          const struct sdgen_team *team, const struct work *work, int64_t first_panel, int64_t panels)
 {
-    /* Items: parts of shares of a block, within groups, within blocks. */
-    int64_t all = cut->shares * cut->parts, items = sdgen_ceil_div(panels, cut->block_panels) * cut->groups * all, item, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, cut->parts, cut->parts, team->nth, &item, &end)) {
-        int64_t part = item % all, group = item / all % cut->groups, block = item / all / cut->groups * cut->block_panels;
-        int64_t block_panels = sdgen_min(cut->block_panels, panels - block);
-        int64_t first = block + part * block_panels / all, last = block + (part + end - item) * block_panels / all;
-        if (first == last)
-            continue;
-        multiply(plan, op, cut, work, group, panels, first, last - first);
-        int64_t first_quad = (first_panel + first) * cut->panel_quads;
-        transform_outputs(op, cut, work, group, first_quad, last - first);
-        if (sdgen_after_any(&op->after))
-            apply_after(plan, op, cut, work->y, group, first_quad, last - first);
+    /* Items: parts of a stretch's output channels, within stretches of a share of a block, within groups, within blocks. */
+    int64_t all = cut->shares * cut->parts, items = sdgen_ceil_div(panels, cut->block_panels) * cut->groups * all;
+    int64_t taken = 0, item, end;
+    while (sdgen_queue_take(sdgen_queue(team), items, cut->parts, cut->parts, team->nth, &taken, &item, &end)) {
+        int64_t group = item / all % cut->groups, block = item / all / cut->groups * cut->block_panels;
+        int64_t block_panels = sdgen_min(cut->block_panels, panels - block), channel = group * GROUP;
+        int64_t rows = sdgen_min(GROUP, op->channels_out - channel), stretches = all / cut->row_parts;
+        for (int64_t next; item < end; item = next) {
+            /* stretches with all of their channels together, else what there is of one */
+            int64_t part = item % all, row_part = part % cut->row_parts;
+            next = row_part == 0 && end - item >= cut->row_parts ? end - (end - item) % cut->row_parts
+                                                                 : sdgen_min(end, item + cut->row_parts - row_part);
+            int64_t last = part + next - item - 1;
+            int64_t first_row = row_part * rows / cut->row_parts, row_end = (last % cut->row_parts + 1) * rows / cut->row_parts;
+            const struct rows of = {channel + first_row, row_end - first_row};
+            int64_t first = block + part / cut->row_parts * block_panels / stretches;
+            int64_t count = block + (last / cut->row_parts + 1) * block_panels / stretches - first;
+            if (of.count == 0 || count == 0)
+                continue;
+            multiply(plan, op, cut, team, work, of, panels, first, count);
+            int64_t first_quad = (first_panel + first) * cut->panel_quads;
+            transform_outputs(op, cut, work, of, first_quad, count);
+            sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+            if (!sdgen_after_any(&op->after))
+                continue;
+            apply_after(plan, op, cut, work->y, of, first_quad, count);
+            sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
+        }
     }
 }
 

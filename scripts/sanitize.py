@@ -1,7 +1,7 @@
-"""Runs the graph tests' program with the runtime's C compiled for the address and undefined behaviour sanitizers.
+"""Runs the graph tests' programs with the runtime's C compiled for the address and undefined behaviour sanitizers.
 
-Only the runtime and the program are: ggml stays as it was built, and so do the kernels. The cases are those of
-tests/native/graphs.c, and random ones, at every level that runs here, several threads included.
+Only the runtime and the programs are: ggml stays as it was built, and so do the kernels. The cases are those of
+tests/native/graphs.c and reuse.c, and random ones, at every level that runs here, several threads included.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from sources import BUILD, ROOT
 
 FOLDER = BUILD / "sanitize"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"]
-PROGRAM = ["graphs", "chain-graphs"]
+PROGRAMS = {"graphs": ["graphs", "chain-graphs", "single-graphs"], "reuse": ["reuse"]}
 FORMS: list[dict[str, str]] = [{"SDGEN_KERNELS": "c"}, {"SDGEN_ISA": "avx2"}, {"SDGEN_ISA": "avx512"}]
 WAYS = [{"SDGEN_TUNE": f"winograd={m}"} for m in (2, 4)]
 
@@ -31,7 +31,12 @@ def run(command: list[str], what: str, **environment: str) -> None:
         sys.exit(f"sanitize: {what} failed:\n{done.stdout}{done.stderr}")
 
 
-def compile_all() -> Path:
+def cases_of(*parts: str) -> list[str]:
+    sources = [ROOT / "tests" / "native" / f"{part}.c" for part in parts]
+    return [case for source in sources for case in re.findall(r'^    \{"(\w+)", ', source.read_text(), re.MULTILINE)]
+
+
+def compile_all() -> dict[str, str]:
     """The commands are those that the patched ggml was built with, but for the sanitizers and where objects go."""
     tree = BUILD / "sd-cli"
     listed = subprocess.run(
@@ -51,23 +56,27 @@ def compile_all() -> Path:
         objects.append(str(FOLDER / f"{name}.o"))
         words = re.sub(r" -M[DFT]( [^ -][^ ]*)?(?= )", "", entry["command"])  # ninja's list of headers is not for this
         command = [word for word in shlex.split(words) if not re.fullmatch("-O.|-Werror|-DNDEBUG", word)]
-        command[command.index("-o") + 1] = objects[-1]
-        commands.append([command[0], *SANITIZERS, *command[1:]])
+        place = command.index("-o")  # behind the compiler, and what may launch it
+        command[place + 1] = objects[-1]
+        commands.append([*command[:place], *SANITIZERS, *command[place:]])
     ggml = BUILD / "src" / "patched" / "ggml"
-    for part in PROGRAM:
-        objects.append(str(FOLDER / f"{part}.o"))
+    parts = [part for program in PROGRAMS.values() for part in program]
+    for part in parts:
         headers = [f"-I{ggml / 'include'}", "-isystem", str(ggml / "src")]
         source = str(ROOT / "tests" / "native" / f"{part}.c")
         compiler = [cache["CMAKE_C_COMPILER"], *shlex.split(cache["CMAKE_C_FLAGS"]), "-std=c17"]
-        commands.append([*compiler, *SANITIZERS, *headers, "-c", source, "-o", objects[-1]])
+        commands.append([*compiler, *SANITIZERS, *headers, "-c", source, "-o", str(FOLDER / f"{part}.o")])
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda command: run(command, f"compiling {command[-1]}"), commands))
-    program = FOLDER / "graphs"
     # What is linked before the library is not taken from it.
     libraries = [str(tree / "ggml" / "src" / f"lib{name}.a") for name in ("ggml", "ggml-cpu", "ggml-base")]
     linker = [cache["CMAKE_CXX_COMPILER"], *SANITIZERS, *shlex.split(cache["OpenMP_CXX_FLAGS"])]
-    run([*linker, *objects, *libraries, "-ldl", "-lm", "-lpthread", "-o", str(program)], "linking")
-    return program
+    programs = {}
+    for name, own in PROGRAMS.items():
+        programs[name] = str(FOLDER / name)
+        linked = [*(str(FOLDER / f"{part}.o") for part in own), *objects, *libraries, "-ldl", "-lm", "-lpthread"]
+        run([*linker, *linked, "-o", programs[name]], f"linking {name}")
+    return programs
 
 
 def main() -> None:
@@ -75,23 +84,24 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=60, help="random graphs of each kind and level (default: 60)")
     seeds = str(parser.parse_args().seeds)
     build.build("sd-cli")
-    program = str(compile_all())
-    sources = [ROOT / "tests" / "native" / f"{part}.c" for part in PROGRAM]
-    cases = [case for source in sources for case in re.findall(r'^    \{"(\w+)", ', source.read_text(), re.MULTILINE)]
-    runs = [[case] for case in cases] + [["pieces"], ["aborted"]]
-    runs += [[kind, "0", seeds] for kind in ("random", "networks", "tight")]
+    programs = compile_all()
+    graphs, cases, kept = programs["graphs"], cases_of(*PROGRAMS["graphs"]), cases_of(*PROGRAMS["reuse"])
+    runs = [[graphs, case] for case in cases] + [[graphs, "pieces"], [graphs, "aborted"]]
+    runs += [[graphs, "at_once", "around_attention"]]
+    runs += [[graphs, kind, "0", seeds] for kind in ("random", "networks", "tight")]
+    runs += [[programs["reuse"], case, threads, os.devnull] for case in kept for threads in ("1", "4")]
     for form in FORMS:
         for arguments in runs:
             run(
-                [program, *arguments],
-                f"{' '.join(arguments)} with {form}",
+                arguments,
+                f"{' '.join(arguments[1:])} with {form}",
                 **form,
                 SDGEN_VERBOSE="2",
-                SDGEN_PROFILE="1",
+                SDGEN_PROFILE=str(FOLDER / "trace.json"),
             )
         print(f"sanitize: {len(cases)} cases and {len(runs) - len(cases)} more runs with {form}", flush=True)
     for way in WAYS:
-        run([program, "networks", "0", seeds], f"networks with {way}", **way, SDGEN_PROFILE="1")
+        run([graphs, "networks", "0", seeds], f"networks with {way}", **way, SDGEN_PROFILE=str(FOLDER / "trace.json"))
     print("sanitize: nothing found")
 
 

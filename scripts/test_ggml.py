@@ -7,6 +7,7 @@ of kernels that declined them, so what they took is counted too.
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -17,14 +18,16 @@ from typing import NoReturn
 import build
 
 # The operations that the kernels take.
-OPERATIONS = ("MUL_MAT", "CONV_2D")
+OPERATIONS = ("MUL_MAT", "CONV_2D", "CONV_3D", "SOFT_MAX", "UPSCALE", "PAD")
 SUMMARY = re.compile(r"(\d+)/(\d+) tests passed")
 # What the runtime says at exit with SDGEN_VERBOSE=1.
-TAKEN = re.compile(r"sdgen: took (\d+) of (\d+) nodes")
+TAKEN = re.compile(r"sdgen: took (\d+) of \d+ (?:other )?nodes")
 # A case, and what is in its parentheses.
 CASE = re.compile(r"^  (\w+)\((.+)\): (?!not supported)", re.MULTILINE)
 PARAMETER = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]+)")
 WEIGHT_TYPES = ("f32", "f16", "bf16")
+# Nodes of fewer elements may be left to ggml where nothing else is to be done with them, as runtime/ggml/plan.c has it.
+FEW = 4096
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -38,12 +41,28 @@ def kernel_fits(case: dict[str, str]) -> bool:
     return all(image[i] + 2 * int(case[f"padding{i}"]) > int(case[f"dilation{i}"]) * (kernel[i] - 1) for i in range(2))
 
 
+def frames_fit(case: dict[str, str]) -> bool:
+    """The same of a convolution of frames."""
+    return all(
+        int(case[f"I{axis}"]) + 2 * int(case[f"p{i}"]) > int(case[f"d{i}"]) * (int(case[f"K{axis}"]) - 1)
+        for i, axis in enumerate("WHD")
+    )
+
+
 def nodes_to_take(operation: str, case: dict[str, str]) -> int:
     """How many nodes of the case the kernels have to take."""
     if operation == "MUL_MAT":
         return int(case["o"]) if case["type_a"] in WEIGHT_TYPES and case["type_b"] == "f32" else 0
     if operation == "CONV_2D":
         return int(case["type_kernel"] in WEIGHT_TYPES and kernel_fits(case))
+    if operation == "CONV_3D":
+        return int(case["type_kernel"] in WEIGHT_TYPES and frames_fit(case))
+    if operation == "SOFT_MAX":
+        return int(math.prod(json.loads(case["ne"])) >= FEW)
+    if operation == "PAD":
+        return int(case["circular"] == "0")
+    if operation == "UPSCALE" and "scale_factor" in case and case["mode"] == "nearest":
+        return int(math.prod(json.loads(case["ne"])) * int(case["scale_factor"]) ** 2 >= FEW)
     return 0
 
 
@@ -65,7 +84,7 @@ def run(program: Path, operation: str) -> tuple[int, int, int]:
         print(end="\r\033[K", file=sys.stderr)
     text = "".join(lines)
     status = process.wait()
-    summary, taken = SUMMARY.search(text), TAKEN.search(text)
+    summary, taken = SUMMARY.search(text), sum(map(int, TAKEN.findall(text)))
     if status != 0 or not summary or summary[1] != summary[2]:
         failed = [line for line in lines if "FAIL" in line][:20]
         sys.stderr.write("".join(failed or lines[-20:]))
@@ -73,7 +92,7 @@ def run(program: Path, operation: str) -> tuple[int, int, int]:
     if summary[2] == "0":
         die(f"{operation}: ggml has no test of this name; these are tested: {', '.join(OPERATIONS)}")
     to_take = sum(nodes_to_take(name, dict(PARAMETER.findall(case))) for name, case in CASE.findall(text))
-    return int(summary[2]), int(taken[1]) if taken else 0, to_take
+    return int(summary[2]), taken, to_take
 
 
 def main() -> None:

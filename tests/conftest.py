@@ -42,7 +42,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
     """The program that computes graphs by the patched ggml."""
     from tests.patched_ggml import Graphs, build
 
-    return Graphs(build("graphs", tmp_path_factory.mktemp("graphs"), "chain-graphs"))
+    return Graphs(build("graphs", tmp_path_factory.mktemp("graphs"), "chain-graphs", "single-graphs"))
 
 
 def pytest_report_header() -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import Structure, c_int, c_size_t, c_void_p
+from ctypes import Structure
 from typing import Any
 
 import numpy as np
@@ -23,22 +23,6 @@ from tests.guarded import Broken, Fault, Flush, Guards, bytes_at, release
 
 # Anywhere that neither this process nor the library is.
 STUBS = 0x1000_0000_0000
-
-QUEUE_SIZE = 128  # SDGEN_QUEUE_SIZE
-
-
-class Team(Structure):
-    """struct sdgen_team."""
-
-    _fields_ = [
-        ("ith", c_int),
-        ("nth", c_int),
-        ("queue", c_void_p),
-        ("work", c_void_p),
-        ("work_size", c_size_t),
-        ("barrier", c_void_p),
-        ("barrier_data", c_void_p),
-    ]
 
 
 @functools.cache
@@ -87,9 +71,9 @@ class EmulatedGuards(Guards):
         self, what: str, function: int, plan: Structure, op: Structure, work: NDArray[Any], threads: int, slow: int
     ) -> None:
         barrier = None if threads == 1 else BARRIER
-        queue = self.copy("queue", np.zeros(QUEUE_SIZE // 8, np.int64))
+        queue = self.copy("queue", np.zeros(native.QUEUE_SIZE // 8, np.int64))
         teams = [
-            Team(ith, threads, queue.ctypes.data, work.ctypes.data, work.nbytes, barrier, None)
+            native.Team(ith, threads, queue.ctypes.data, work.ctypes.data, work.nbytes, barrier, None)
             for ith in range(threads)
         ]
         plan_address, op_address, *team_addresses = (

@@ -84,6 +84,7 @@ class Run:
     slow: int = -1
     blocking: native.Blocking | None = None
     work_shift: int = 1
+    store: int | None = None  # its address
     winograd: int = 0  # m of F(m x m, 3 x 3); 0: directly; -1: chosen by shape
     guards: Callable[[Flush], AbstractContextManager[Guards]] = field(default=guards, repr=False)
 
@@ -109,7 +110,8 @@ def execute(name: str, op: Any, arrays: Guards, run: Run, what: str) -> None:
     check, size_of = getattr(native, f"{name}_check"), getattr(native, f"{name}_work_size")
     assert check(ctypes.byref(op)) is None, f"{what}: {check(ctypes.byref(op)).decode()}"
     plan = native.Plan(
-        native.sdgen_kernels(run.tile.level), run.blocking or default_blocking(), *(run.tile.columns, run.winograd)
+        *(native.sdgen_kernels(run.tile.level), run.blocking or default_blocking()),
+        *(run.tile.columns, run.winograd, run.store),
     )
     size = size_of(ctypes.byref(plan), ctypes.byref(op), run.threads)
     work = arrays.array("work", (size,), np.uint8, run.work_shift)
@@ -228,7 +230,8 @@ class Matmul:
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Pairs are (x, y); gaps are in elements, behind each row, each channel and each batch."""
+    """Pairs are (x, y); gaps are in elements, behind each row, each channel and each batch; of tokens, behind each
+    token (row_gap) and each batch."""
 
     channels_in: int
     channels_out: int
@@ -245,6 +248,7 @@ class Conv2d:
     scale: float = 1.0
     bias: bool = False
     upsample: int = 1  # 2: of an image that repeats each pixel two by two
+    tokens: bool = False  # the channels of a pixel are side by side
 
     @property
     def size_out(self) -> tuple[int, int]:
@@ -268,7 +272,12 @@ class Conv2d:
             row = 4 * (self.size[0] + self.row_gap)
             channel = row * self.size[1] + 4 * self.channel_gap
             image = channel * self.channels_in + 4 * self.batch_gap
-            x = arrays.strided("x", x_values.shape, (image, channel, row, 4))
+            x_strides = (image, channel, row, 4)
+            if self.tokens:
+                token = 4 * (self.channels_in + self.row_gap)
+                image = token * self.size[0] * self.size[1] + 4 * self.batch_gap
+                x_strides = (image, 4, token * self.size[0], token)
+            x = arrays.strided("x", x_values.shape, x_strides)
             x[...] = x_values
             width, height = self.size_out
             out_image = 4 * (width * height * self.channels_out + self.batch_gap)
@@ -280,6 +289,7 @@ class Conv2d:
                 *(*self.stride, *self.pad, *self.dilation, w.ctypes.data, self.w_type),
                 *(x.ctypes.data, row, channel, image, c.ctypes.data, out_image),
                 *(self.scale, None if bias is None else bias.ctypes.data, self.upsample == 2, after(arrays)),
+                x_pixel_stride=token if self.tokens else 0,
             )
             execute("sdgen_conv2d", op, arrays, run, what)
             result: Array = c.copy()

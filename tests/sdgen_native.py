@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     c_bool,
@@ -64,6 +65,9 @@ class Feature(IntFlag):
     BMI2 = 1 << 16
 
 
+TILES = Feature.AMX_BF16 | Feature.AMX_INT8 | Feature.AMX_FP16
+
+
 class Type(IntEnum):
     F32 = 0
     F16 = 1
@@ -104,11 +108,19 @@ class Cpuid(Structure):
 
 
 class Tuning(Structure):
-    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb")]
+    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb", "reuse")]
 
 
 class Config(Structure):
-    _fields_ = [("form", c_int), ("cap", c_int), ("verbose", c_int), ("profile", c_int), ("tuning", Tuning)]
+    _fields_ = [
+        ("form", c_int),
+        ("cap", c_int),
+        ("verbose", c_int),
+        ("profile", c_int),
+        ("trace", c_char_p),
+        ("store_mb", c_int),
+        ("tuning", Tuning),
+    ]
 
 
 class KernelRow(Structure):
@@ -120,6 +132,7 @@ class KernelRow(Structure):
         ("columns", c_int),
         ("per_round", c_int),
         ("level", c_int),
+        ("features", c_uint32),
         ("function", c_void_p),
     ]
 
@@ -129,6 +142,18 @@ class Blocking(Structure):
 
     def __repr__(self) -> str:
         return f"Blocking({self.kc}, {self.mc}, {self.nc}, {self.packed_bytes})"
+
+
+class Hash(Structure):
+    _fields_ = [("word", c_uint64 * 2)]
+
+    @property
+    def value(self) -> int:
+        return int(self.word[1]) << 64 | int(self.word[0])
+
+
+class StoreCounts(Structure):
+    _fields_ = [(name, c_int64) for name in ("bytes", "arrays", "found", "added", "turned_away")]
 
 
 class Operand(Structure):
@@ -185,6 +210,10 @@ class Matmul(Structure):
     ]
 
 
+class Frames(Structure):
+    _fields_ = [(name, c_int64) for name in ("in", "out", "kernel", "stride", "pad", "dilation", "x_stride")]
+
+
 class Conv2d(Structure):
     _fields_ = [
         ("batch", c_int64),
@@ -214,6 +243,8 @@ class Conv2d(Structure):
         ("bias", c_void_p),
         ("x_doubled", c_bool),
         ("after", After),
+        ("x_pixel_stride", c_int64),
+        ("frames", Frames),
     ]
 
 
@@ -263,6 +294,47 @@ class LayerNorm(Structure):
         ("y", c_void_p),
         ("y_stride", c_int64 * 3),
         ("norm", RowNorm),
+    ]
+
+
+class Softmax(Structure):
+    _fields_ = [
+        ("n", c_int64),
+        ("rows", c_int64 * 3),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 3),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+        ("mask", c_void_p),
+        ("mask_type", c_int),
+        ("mask_stride", c_int64 * 3),
+        ("mask_extent", c_int64 * 2),
+        ("sinks", c_void_p),
+        ("scale", c_float),
+        ("max_bias", c_float),
+    ]
+
+
+class Upscale(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("factor", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 4),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
+    ]
+
+
+class Pad(Structure):
+    _fields_ = [
+        ("extent", c_int64 * 4),
+        ("before", c_int64 * 4),
+        ("after", c_int64 * 4),
+        ("x", c_void_p),
+        ("x_stride", c_int64 * 4),
+        ("y", c_void_p),
+        ("y_stride", c_int64 * 3),
     ]
 
 
@@ -319,7 +391,47 @@ class Attention(Structure):
 
 
 class Plan(Structure):
-    _fields_ = [("kernels", c_void_p), ("blocking", Blocking), ("tile_columns", c_int), ("winograd", c_int)]
+    _fields_ = [
+        ("kernels", c_void_p),
+        ("blocking", Blocking),
+        ("tile_columns", c_int),
+        ("winograd", c_int),
+        ("store", c_void_p),
+    ]
+
+
+class Phase(IntEnum):
+    OTHER = 0
+    PACK = 1
+    TRANSFORM = 2
+    PRODUCT = 3
+    EPILOGUE = 4
+    ELEMENTS = 5
+    WAIT = 6
+
+
+QUEUE_SIZE = 128  # SDGEN_QUEUE_SIZE
+
+
+class Clock(Structure):
+    pass
+
+
+ENDED = CFUNCTYPE(None, POINTER(Clock), c_int, c_int64, c_int64)
+Clock._fields_ = [("mark", c_int64), ("spent", c_int64 * len(Phase)), ("ended", ENDED)]
+
+
+class Team(Structure):
+    _fields_ = [
+        ("ith", c_int),
+        ("nth", c_int),
+        ("queue", c_void_p),
+        ("work", c_void_p),
+        ("work_size", c_size_t),
+        ("barrier", c_void_p),
+        ("barrier_data", c_void_p),
+        ("clock", POINTER(Clock)),
+    ]
 
 
 class Epilogue(Structure):
@@ -393,17 +505,25 @@ STRUCTURES: dict[str, type[Structure]] = {
     "sdgen_config": Config,
     "sdgen_kernel_row": KernelRow,
     "sdgen_blocking": Blocking,
+    "sdgen_hash": Hash,
+    "sdgen_store_counts": StoreCounts,
     "sdgen_after": After,
     "sdgen_row_norm": RowNorm,
     "sdgen_matmul": Matmul,
+    "sdgen_frames": Frames,
     "sdgen_conv2d": Conv2d,
     "sdgen_operand": Operand,
     "sdgen_map": Map,
     "sdgen_group_norm": GroupNorm,
     "sdgen_layer_norm": LayerNorm,
+    "sdgen_softmax": Softmax,
+    "sdgen_upscale": Upscale,
+    "sdgen_pad": Pad,
     "sdgen_permute": Permute,
     "sdgen_attention": Attention,
     "sdgen_plan": Plan,
+    "sdgen_clock": Clock,
+    "sdgen_team": Team,
     "sdgen_epilogue": Epilogue,
     "sdgen_patches": Patches,
     "sdgen_map_run": MapRun,
@@ -436,6 +556,7 @@ def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> 
 _sdgen = _load("libsdgen.so")
 sdgen_feature_name = _function(_sdgen, "sdgen_feature_name", c_char_p, ctypes.c_uint)
 sdgen_features = _function(_sdgen, "sdgen_features", c_uint32, POINTER(Cpuid))
+sdgen_request_tiles = _function(_sdgen, "sdgen_request_tiles", c_bool)
 sdgen_processor = _function(_sdgen, "sdgen_processor", POINTER(Processor))
 sdgen_level_name = _function(_sdgen, "sdgen_level_name", c_char_p, c_int)
 sdgen_select_level = _function(_sdgen, "sdgen_select_level", c_int, c_uint32, c_int, c_int)
@@ -445,10 +566,22 @@ sdgen_config_from_environment = _function(
 sdgen_default_threads = _function(_sdgen, "sdgen_default_threads", c_int)
 sdgen_threads_of = _function(_sdgen, "sdgen_threads_of", c_int, c_int, c_int, c_int)
 sdgen_quota = _function(_sdgen, "sdgen_quota", c_int, c_char_p)
+sdgen_phase_name = _function(_sdgen, "sdgen_phase_name", c_char_p, c_int)
+sdgen_now = _function(_sdgen, "sdgen_now", c_int64)
 sdgen_kernel_count = _function(_sdgen, "sdgen_kernel_count", c_size_t)
 sdgen_kernel_row = _function(_sdgen, "sdgen_kernel_row", POINTER(KernelRow), c_size_t)
 sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)
 sdgen_blocking = _function(_sdgen, "sdgen_blocking", Blocking, POINTER(Processor))
+sdgen_hash = _function(_sdgen, "sdgen_hash", Hash, c_void_p, c_void_p, c_size_t, c_size_t, ctypes.c_ssize_t)
+sdgen_store_new = _function(_sdgen, "sdgen_store_new", c_void_p, c_size_t)
+sdgen_store_free = _function(_sdgen, "sdgen_store_free", None, c_void_p)
+sdgen_store_tick = _function(_sdgen, "sdgen_store_tick", None, c_void_p)
+sdgen_store_find = _function(_sdgen, "sdgen_store_find", c_void_p, c_void_p, Hash)
+sdgen_store_add = _function(_sdgen, "sdgen_store_add", c_void_p, c_void_p, Hash, c_size_t)
+sdgen_store_has_room = _function(_sdgen, "sdgen_store_has_room", c_bool, c_void_p, c_size_t)
+sdgen_store_publish = _function(_sdgen, "sdgen_store_publish", None, c_void_p, c_void_p)
+sdgen_store_release = _function(_sdgen, "sdgen_store_release", None, c_void_p, c_void_p)
+sdgen_store_counts = _function(_sdgen, "sdgen_store_counts", StoreCounts, c_void_p)
 sdgen_matmul_check = _function(_sdgen, "sdgen_matmul_check", c_char_p, POINTER(Matmul))
 sdgen_conv2d_check = _function(_sdgen, "sdgen_conv2d_check", c_char_p, POINTER(Conv2d))
 sdgen_attention_check = _function(_sdgen, "sdgen_attention_check", c_char_p, POINTER(Attention))
@@ -457,6 +590,12 @@ sdgen_conv2d_work_size = _function(_sdgen, "sdgen_conv2d_work_size", c_size_t, P
 sdgen_map_check = _function(_sdgen, "sdgen_map_check", c_char_p, POINTER(Map))
 sdgen_group_norm_check = _function(_sdgen, "sdgen_group_norm_check", c_char_p, POINTER(GroupNorm))
 sdgen_layer_norm_check = _function(_sdgen, "sdgen_layer_norm_check", c_char_p, POINTER(LayerNorm))
+sdgen_softmax_check = _function(_sdgen, "sdgen_softmax_check", c_char_p, POINTER(Softmax))
+sdgen_softmax_work_size = _function(_sdgen, "sdgen_softmax_work_size", c_size_t, POINTER(Plan), POINTER(Softmax), c_int)
+sdgen_upscale_check = _function(_sdgen, "sdgen_upscale_check", c_char_p, POINTER(Upscale))
+sdgen_upscale_work_size = _function(_sdgen, "sdgen_upscale_work_size", c_size_t, POINTER(Plan), POINTER(Upscale), c_int)
+sdgen_pad_check = _function(_sdgen, "sdgen_pad_check", c_char_p, POINTER(Pad))
+sdgen_pad_work_size = _function(_sdgen, "sdgen_pad_work_size", c_size_t, POINTER(Plan), POINTER(Pad), c_int)
 sdgen_permute_check = _function(_sdgen, "sdgen_permute_check", c_char_p, POINTER(Permute))
 sdgen_permute_work_size = _function(_sdgen, "sdgen_permute_work_size", c_size_t, POINTER(Plan), POINTER(Permute), c_int)
 sdgen_map_work_size = _function(_sdgen, "sdgen_map_work_size", c_size_t, POINTER(Plan), POINTER(Map), c_int)
@@ -478,6 +617,12 @@ test_team_run = _function(
     None,
     *(c_void_p, POINTER(Plan), c_void_p, c_int, c_int, c_void_p, c_size_t, POINTER(Report)),
 )
+test_queue = _function(
+    _support,
+    "sdgen_test_queue",
+    c_int64,
+    *(c_int64, c_int64, c_int64, c_int, c_bool, c_char_p, c_size_t),
+)
 test_simulate = _function(
     _support,
     "sdgen_test_simulate",
@@ -492,6 +637,15 @@ test_gemm = _function(
     None,
     *(c_size_t, c_size_t, c_size_t, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(Epilogue)),
 )
+trace_open = _function(_support, "sdgen_trace_open", c_bool, c_char_p, ctypes.c_longlong)
+trace_take_place = _function(_support, "sdgen_trace_take_place", c_int)
+trace_free_place = _function(_support, "sdgen_trace_free_place", None, c_int)
+trace_lane = _function(_support, "sdgen_trace_lane", c_void_p, c_int, c_int, c_int)
+trace_begin = _function(_support, "sdgen_trace_begin", None, c_void_p, c_int64)
+trace_phase = _function(_support, "sdgen_trace_phase", None, c_void_p, c_int, c_int64, c_int64)
+trace_end = _function(_support, "sdgen_trace_end", None, c_void_p, c_int, c_int64)
+trace_keep = _function(_support, "sdgen_trace_keep", None, c_void_p)
+trace_write = _function(_support, "sdgen_trace_write", None, c_void_p)
 test_sizeof = _function(_support, "sdgen_test_sizeof", c_size_t, c_char_p)
 
 
@@ -513,7 +667,15 @@ class Kernel:
     rows: int
     columns: int
     level: Level
+    features: int
     function: int
+
+    def lacks(self) -> str:
+        """What this processor does not have of what the kernel needs; "" where it has all."""
+        if not runs_natively(self.level):
+            return f"this processor does not have level {level_name(self.level)}"
+        missing = Feature(self.features & ~sdgen_processor().contents.features)
+        return f"this processor does not have {missing!r}" if missing else ""
 
 
 @functools.cache
@@ -529,6 +691,7 @@ def kernels() -> tuple[Kernel, ...]:
                 row.rows,
                 row.columns,
                 Level(row.level),
+                row.features,
                 row.function,
             )
         )

@@ -180,6 +180,7 @@ CONVOLUTIONS = [
     (Conv2d(5, 19, (13, 7), pad=(1, 1), batch=2, batch_gap=3, scale=0.125, bias=True), 0),
     (Conv2d(20, 7, (11, 5), (1, 1), scale=0.25), 0),
     (Conv2d(20, 7, (11, 5), (1, 1), batch=3, row_gap=1, scale=0.25, w_type=Type.F16), 0),
+    (Conv2d(20, 7, (11, 5), (1, 1), batch=3, scale=0.25, bias=True, tokens=True), 0),
     (Conv2d(6, 9, (15, 9), (3, 3), (2, 2), (1, 1), batch=2, scale=0.125), 0),
     (Conv2d(4, 5, (5, 4), pad=(1, 1), upsample=2, scale=0.125), 0),
     (Conv2d(20, 19, (19, 7), pad=(1, 1), batch=2, batch_gap=5, scale=0.0625, bias=True), 2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -83,6 +84,32 @@ def test_batches_gaps_scale_bias(tile: Tile, flush: Flush, rng: np.random.Genera
                 batch_gap=batch_gap,
             )
             case.verify(rng, Run(tile, flush, threads=2, blocking=blocking))
+
+
+@every_tile
+@pytest.mark.parametrize("flush", Flush)
+def test_tokens(tile: Tile, flush: Flush, rng: np.random.Generator) -> None:
+    """The same bits as from an image, however many threads there are."""
+    settings = product(((1, 1), (5, 1), (13, 7), (16, 20)), (1, 3), ((0, 0), (3, 5)), (1.0, -0.3), (False, True))
+    for index, (size, batch, (row_gap, batch_gap), scale, bias) in enumerate(settings):
+        case = Conv2d(
+            *(1 + 13 * index % 67, 1 + 7 * index % 41, size, (1, 1)),
+            batch=batch,
+            w_type=Type(index % 3),
+            row_gap=row_gap,
+            batch_gap=batch_gap,
+            scale=scale,
+            bias=bias,
+            tokens=True,
+        )
+        data = case.data(rng)
+        blocking = SMALL_BLOCKS if index % 2 else None
+        expected = replace(case, tokens=False).compute(data, Run(tile, flush, blocking=blocking))
+        for threads in (1, 2, 4):
+            run = Run(tile, flush, threads=threads, slow=threads - 2, blocking=blocking)
+            c = case.compute(data, run)
+            assert not first_difference(c, expected), f"{case} {run}"
+        case.judge(data, expected).verify(f"{case}")
 
 
 @pytest.mark.slow
@@ -282,6 +309,13 @@ def valid() -> native.Conv2d:
     )
 
 
+def set_tokens(op: native.Conv2d, pixel_stride: int) -> None:
+    """Makes the kernel one of 1 by 1, which reads tokens."""
+    op.kernel_width = op.kernel_height = 1
+    op.pad_x = op.pad_y = 0
+    op.x_pixel_stride = pixel_stride
+
+
 WRONG: dict[str, Callable[[native.Conv2d], None]] = {
     **{
         f"{field} is 0": lambda op, field=field: setattr(op, field, 0)  # type: ignore[misc]
@@ -301,6 +335,8 @@ WRONG: dict[str, Callable[[native.Conv2d], None]] = {
     "x_row_stride is not aligned": lambda op: setattr(op, "x_row_stride", 41),
     "x_channel_stride is not aligned": lambda op: setattr(op, "x_channel_stride", 322),
     "x_batch_stride is not aligned": lambda op: setattr(op, "x_batch_stride", 963),
+    "x_pixel_stride is not aligned": lambda op: set_tokens(op, 14),
+    "pixels lie apart and the kernel reads several": lambda op: setattr(op, "x_pixel_stride", 12),
     "c is not aligned": lambda op: setattr(op, "c", 4097),
     "c_batch_stride is not aligned": lambda op: setattr(op, "c_batch_stride", 1282),
     "batches of c overlap": lambda op: setattr(op, "c_batch_stride", 1276),
@@ -308,7 +344,10 @@ WRONG: dict[str, Callable[[native.Conv2d], None]] = {
 
 
 def test_check_passes_what_is_right() -> None:
-    assert native.sdgen_conv2d_check(ctypes.byref(valid())) is None
+    op = valid()
+    assert native.sdgen_conv2d_check(ctypes.byref(op)) is None
+    set_tokens(op, 12)
+    assert native.sdgen_conv2d_check(ctypes.byref(op)) is None
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -233,3 +233,41 @@ def test_moments_of_what_is_not_finite(kernel: native.Kernel) -> None:
             with guards(Flush.END) as arrays:
                 sums = check_moments(kernel, arrays, x, np.zeros(2))
             assert not np.any(np.isfinite(sums))
+
+
+# ---- the largest element ----
+
+
+def check_maximum(kernel: native.Kernel, arrays: Guards, x: Array, start: float) -> float:
+    placed, largest = arrays.copy("x", x), arrays.copy("maximum", np.array([start], np.float32))
+    arrays.call(
+        f"{kernel.name} n={x.size} {arrays.flush}", kernel.function, x.size, placed.ctypes.data, largest.ctypes.data
+    )
+    return float(largest[0])
+
+
+@pytest.mark.parametrize("flush", Flush)
+@pytest.mark.parametrize("kernel", kernels_of("maximum"))
+def test_maximum(kernel: native.Kernel, flush: Flush, rng: np.random.Generator) -> None:
+    """At each place of each length up to two passes, beside NaNs and infinities, all of them negative but one."""
+    for n in (*range(8 * lanes_of(kernel) + 2), 1000, 5003):
+        x = -1 - rng.random(n, np.float32)
+        with guards(flush) as arrays:
+            assert check_maximum(kernel, arrays, x, -np.inf) == np.max(x, initial=-np.inf)
+        for place in rng.integers(0, max(n, 1), min(n, 8)):
+            x[place] = -0.5
+            x[rng.integers(0, n, n // 3)] = -np.inf
+            x[rng.integers(0, n, n // 3)] = np.nan
+            with guards(flush) as arrays:
+                assert check_maximum(kernel, arrays, x, -0.75) == np.fmax.reduce(x, initial=np.float32(-0.75))
+
+
+@pytest.mark.parametrize("kernel", kernels_of("maximum"))
+def test_maximum_of_what_is_not_finite(kernel: native.Kernel) -> None:
+    x = np.full(100, -np.inf, np.float32)
+    for expected, place in ((-np.inf, 0), (np.inf, 99), (np.inf, 98)):
+        x[place] = expected
+        with guards(Flush.END) as arrays:
+            assert check_maximum(kernel, arrays, x, -np.inf) == expected
+    with guards(Flush.END) as arrays:
+        assert check_maximum(kernel, arrays, np.full(100, np.nan, np.float32), 3.0) == 3.0

@@ -16,12 +16,22 @@ from tests.emulator.process import Emulator
 from tests.exact import first_difference
 from tests.guarded import Flush
 from tests.operations import SMALL_BLOCKS, Conv2d, Matmul, Run, Tile
-from tests.sdgen_native import Level, Type
+from tests.sdgen_native import Feature, Level, Type
 from tests.test_dot_kernels import Case, check_dot
 from tests.test_kernels import SOURCE_BITS, TAILS, check_gemm, check_pack, check_pack_patches
 
 # The least processor of each level by name, so that anything beyond the level is an invalid opcode.
 MODELS = {"avx2": "haswell", "avx512": "skylake-x"}
+# The least with what a kernel needs beside its level.
+FEATURE_MODELS = {
+    Feature.AVX_VNNI: "arrow-lake",
+    Feature.AVX512_VNNI: "icelake",
+    Feature.AVX512_BF16: "sapphire-rapids",
+    Feature.AVX512_FP16: "sapphire-rapids",
+    Feature.AMX_BF16: "sapphire-rapids",
+    Feature.AMX_INT8: "sapphire-rapids",
+    Feature.AMX_FP16: "granite-rapids",
+}
 
 LEVELS = [level for level in Level if level != Level.C and native.sdgen_kernels(level)]
 
@@ -103,9 +113,15 @@ def test_pack_patches(kernel: native.Kernel, flush: Flush, rng: np.random.Genera
 
 
 @pytest.mark.parametrize("kernel", kernels_of("probe"))
-def test_probe(kernel: native.Kernel, processors: Processors) -> None:
-    with emulated_guards(Flush.END, processors(kernel.level)) as arrays:
-        arrays.call(kernel.name, kernel.function, 3)
+def test_probe(kernel: native.Kernel, processors: Processors, emulators: Callable[[str], Emulator]) -> None:
+    if kernel.features:
+        emulator = emulators(FEATURE_MODELS[Feature(kernel.features)])
+        load_library(emulator)
+    else:
+        emulator = processors(kernel.level)
+    with emulated_guards(Flush.END, emulator) as arrays:
+        for rounds in (0, 1, 3):
+            arrays.call(kernel.name, kernel.function, rounds)
 
 
 # ---- whole operations ----

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.built import require_sd_cli
+from tests.profiles import all_rows, read_trace
 from tests.sdgen_native import REPOSITORY
 
 SD_CLI = REPOSITORY / "build" / "bin" / "sd-cli"
@@ -96,11 +97,47 @@ def test_fewer_threads_than_asked_for(models: Models) -> None:
     assert limited.read_bytes() == models.picture("unlimited.png").read_bytes()
 
 
+@pytest.mark.slow
+def test_what_is_kept_does_not_change_the_picture(models: Models) -> None:
+    """Two prompts, of three steps each: keys and values are looked for, kept and copied in turn."""
+    options = ("--steps", "3", "--cfg-scale", "7", "-n", "dogs", "-W", "64", "-H", "64")
+    for form in ({"SDGEN_ISA": "avx2"}, {"SDGEN_KERNELS": "c"}):
+        computed = models.picture("computed.png", *options, SDGEN_TUNE="reuse=0", **form).read_bytes()
+        done = models.run("kept.png", *options, SDGEN_STORE_MB="300", SDGEN_VERBOSE="1", **form)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert (models.pictures / "kept.png").read_bytes() == computed
+        looked, copied, kept = map(
+            int, re.findall(r"looked for (\d+) products, copied (\d+) and kept (\d+)", done.stderr)[0]
+        )
+        assert looked == 3 * kept == 3 * copied > 0
+        megabytes = re.findall(r"^sdgen: ([\d.]+) MiB of transformed weights", done.stderr, re.MULTILINE)
+        assert float(megabytes[0]) > 1
+
+
 def taken(done: subprocess.CompletedProcess[str]) -> tuple[int, int]:
     """How many of the products and convolutions the kernels took."""
     said = re.search(r"^sdgen: took (\d+) of (\d+) nodes", done.stderr, re.MULTILINE)
     assert said, done.stderr[-2000:]
     return int(said[1]), int(said[2])
+
+
+def test_a_trace_tells_what_the_table_does(models: Models, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    done = models.run("traced.png", "--steps", "3", SDGEN_PROFILE=str(path))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert (models.pictures / "traced.png").read_bytes() == models.picture("untraced.png", "--steps", "3").read_bytes()
+    table, lanes = all_rows(done.stderr), read_trace(path).lanes
+    assert sorted(lanes) == [(1, 1), (1, 2)]
+    whole = table.pop("all")
+    assert any(name.endswith(" reused") for name in table)
+    for lane in lanes.values():
+        assert {operation.name for operation in lane} == table.keys()
+        assert len(lane) == whole.calls
+    parts = [part for lane in lanes.values() for part in lane]
+    spent = sum(part.end - part.begin for part in parts)
+    assert abs(spent / len(lanes) * 1e-9 - whole.seconds) <= 1e-4
+    for phase, percent in whole.percent.items():
+        assert abs(100 * sum(part.spent(phase) for part in parts) / spent - percent) <= 0.1
 
 
 def linear_layers(model: Path) -> int:
@@ -148,7 +185,13 @@ def test_sizes(models: Models, width: int, height: int) -> None:
 
 @pytest.mark.parametrize(
     "variable, value, allowed",
-    [("SDGEN_ISA", "avx1024", "avx2"), ("SDGEN_KERNELS", "nonsense", "assembly, c and upstream")],
+    [
+        ("SDGEN_ISA", "avx1024", "avx2"),
+        ("SDGEN_KERNELS", "nonsense", "assembly, c and upstream"),
+        ("SDGEN_PROFILE", "yes", "0, 1 and the path of a file that ends in .json"),
+        ("SDGEN_PROFILE", "/absent/trace.json", "cannot be written: No such file or directory"),
+        ("SDGEN_STORE_MB", "much", "0 to 1048576"),
+    ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(models: Models, variable: str, value: str, allowed: str) -> None:
     done = models.run("wrong.png", **{variable: value})

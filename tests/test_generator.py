@@ -36,7 +36,7 @@ from gen.dsl import (
     vector_unit,
 )
 from gen.family import Family
-from gen.microkernels import dot, gemm_f32
+from gen.microkernels import dot, gemm_f32, probe
 from gen.spec import KernelSpec
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +73,14 @@ ICED_FEATURES = {
     "AVX512VL": "AVX512VL",
     "AVX512BW": "AVX512BW",
     "AVX512DQ": "AVX512DQ",
+    "AVX_VNNI": "AVX-VNNI",
+    "AVX512_VNNI": "AVX512VNNI",
+    "AVX512_BF16": "AVX512BF16",
+    "AVX512_FP16": "AVX512FP16",
+    "AMX_TILE": "AMX-TILE",
+    "AMX_BF16": "AMX-BF16",
+    "AMX_INT8": "AMX-INT8",
+    "AMX_FP16": "AMX-FP16",
 }
 ICED_NAMES = {value: name for name, value in vars(iced_x86.CpuidFeature).items() if isinstance(value, int)}
 
@@ -176,6 +184,7 @@ def test_headers_compile_and_agree_with_the_banners(out: Path) -> None:
         contract.WINOGRAD_OUTPUT_KERNEL,
         contract.MAP_KERNEL,
         contract.MOMENTS_KERNEL,
+        contract.NH_KERNEL,
         contract.SCORES_KERNEL,
         contract.PACK_ROWS,
         contract.UNPACK_KERNEL,
@@ -277,7 +286,7 @@ def test_depfile_names_every_source(out: Path) -> None:
 
 @every_kernel
 def test_instructions_belong_to_the_level(built: Kernel, objects: Path) -> None:
-    allowed = isa.LEVELS[built.spec.level].extensions
+    allowed = isa.LEVELS[built.spec.level].with_extensions(built.spec.extensions).extensions
     code = elf(objects / f"{built.spec.name}.o").get_section_by_name(".text").data()
     found = set()
     for instruction in iced_x86.Decoder(64, code):
@@ -395,6 +404,32 @@ def test_library_has_no_text_relocations_and_exports_nothing(objects: Path, tmp_
     assert not {tag["d_tag"] for tag in file.get_section_by_name(".dynamic").iter_tags()} & {"DT_TEXTREL"}
     exported = [s.name for s in file.get_section_by_name(".dynsym").iter_symbols() if s["st_shndx"] != "SHN_UNDEF"]
     assert not exported
+
+
+# Operations of an instruction: two for each product that it adds to a sum.
+PROBE_OPERATIONS = {
+    "probe_fma_f32_avx2": 2 * 8,
+    "probe_fma_f32_avx512": 2 * 16,
+    "probe_vfmadd231ph_f16_avx512": 2 * 32,
+    "probe_vdpbf16ps_bf16_avx512": 2 * 32,
+    "probe_vpmaddubsw_u8s8_avx2": 2 * 32 / 3,  # three instructions
+    "probe_vpmaddubsw_u8s8_avx512": 2 * 64 / 3,
+    "probe_vpdpbusd_u8s8_avx2": 2 * 32,
+    "probe_vpdpbusd_u8s8_avx512": 2 * 64,
+    "probe_tdpbf16ps_bf16_avx512": 2 * 16 * 16 * 32,
+    "probe_tdpfp16ps_f16_avx512": 2 * 16 * 16 * 32,
+    "probe_tdpbssd_s8_avx512": 2 * 16 * 16 * 64,
+    "probe_tdpbusd_u8s8_avx512": 2 * 16 * 16 * 64,
+    "probe_nop_avx2": 0,
+}
+
+
+@pytest.mark.parametrize("spec", probe.KERNELS, ids=lambda spec: str(spec.name))
+def test_what_a_probe_counts(spec: KernelSpec) -> None:
+    _, instructions, operations, *_ = probe.FAMILY.row(spec)
+    (loop,) = registry.build(spec).loops
+    assert instructions == len(loop.instructions)
+    assert operations == pytest.approx((len(loop.instructions) - 2) * PROBE_OPERATIONS[spec.name])  # SUB and JNZ
 
 
 # What is refused
@@ -666,6 +701,13 @@ def test_wrong_usage_ends_with_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
+
+
+def test_list_builds_nothing() -> None:
+    """PeachPy alone takes a second to import."""
+    program = "import sys; from gen.__main__ import main; main(['list']); sys.exit('peachpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0 and done.stdout.split() == [kernel.spec.name for kernel in KERNELS]
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,7 @@ def three_vectors(mnemonic: str, kinds: tuple[str, ...], highest: int, element: 
     return forms
 
 
+IN_BYTES = re.compile(r"\.byte .* /\* (.*) \*/")
 TILES = [Register("tmm", number) for number in range(8)]
 FORMS = {
     **{
@@ -91,6 +92,9 @@ def test_bytes_are_those_of_gnu_as(name: str, tmp_path: Path) -> None:
     instructions = instructions_at(LEVEL, FORMS[name])
     assert all(instruction.encoding for instruction in instructions)
     assert_same_encoding([(i.text, i.encoding) for i in instructions if i.encoding], tmp_path)
+    # What is written as bytes: the text in their comment as well.
+    texts = [(IN_BYTES.sub(r"\1", i.text), i.encoding) for i in instructions if i.encoding]
+    assert_same_encoding(texts, tmp_path)
 
 
 # EVEX.NP.0F38.W0 52 /r: 62, then RXBR' inverted with the map 2, W vvvv 1 pp, z L'L b V' aaa

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.patched_ggml import DOUBLED, RUNS, Graphs, every_form, source
+from tests.profiles import rows
 
 pytestmark = pytest.mark.slow
 
@@ -222,17 +223,45 @@ SEVERAL: dict[str, tuple[str, ...]] = {
     "joined": (),
 }
 
+# Images made of tokens: why no more becomes of the copy that makes them, and the operations, the copies at the end.
+READS_TOKENS = "it reads tokens"
+TOKENS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tokens_of_transformer": (
+        READS_TOKENS,
+        (
+            *("GROUP_NORM + MUL + ADD", "CONV_2D + ADD", "RMS_NORM", "MUL_MAT + ADD", "ADD"),
+            *("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD"),
+        ),
+    ),
+    "tokens_convolved": (READS_TOKENS, ("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD")),
+    "tokens_with_gaps": (READS_TOKENS, ("CONV_2D + ADD + ADD", "CONT + CONV_2D + ADD + ADD")),
+    "tokens_with_larger_kernel": (READ_OR_WANTED, ("CONV_2D + ADD + ADD",)),
+    "tokens_copied_as_they_are": (READ_OR_WANTED, ("CONV_2D + ADD + ADD",)),
+    "tokens_for_two": (READ_OR_WANTED, ("CONV_2D + ADD + ADD", "CONT")),
+    "tokens_wanted": (READ_OR_WANTED, ("CONV_2D + ADD + ADD", "CONT")),
+    "tokens_overwritten": (
+        "what is copied does not stay until it is read",
+        ("SCALE", "CONV_2D + ADD + ADD", "CONT"),
+    ),
+    "tokens_under_result": (
+        "its reader's result would take the place of what is copied",
+        ("CONV_2D + ADD + ADD", "CONT"),
+    ),
+}
+
 # Images doubled in convolutions, and for how many of them the image is copied.
 DOUBLINGS = {"doubled_image": (1, 0), "doubled_on_image": (1, 1), "doubled_overwritten": (1, 1)}
 
 # Not of the hook's error, but of ggml's: the result goes through half precision.
 COARSE = {"half_on_the_left": 1e-3, "half_factor": 1e-3}
 
-CHAIN = re.compile(r"^sdgen: chain of (.*?) \((.*)\); no more: (.*)$", re.MULTILINE)
+CHAIN = re.compile(
+    r'^sdgen: (?:chain of )?([A-Z0-9_]+(?: \+ [A-Z0-9_]+)*) [\dx]+ "(.*)"(?:; no more| alone): (.*)$', re.MULTILINE
+)
 
 
-ONE_INPUT = re.compile(r"^sdgen: one input of (\d+) products \(.*\)(, normalized)?$", re.MULTILINE)
-NO_PART = re.compile(r"^sdgen: norm \(.*\) is no part of the products after it: (.*)$", re.MULTILINE)
+ONE_INPUT = re.compile(r'^sdgen: one input of (\d+) products?, \w+ [\dx]+ ".*"(, normalized)?$', re.MULTILINE)
+NO_PART = re.compile(r'^sdgen: \w+ [\dx]+ ".*" is no part of the products after it: (.*)$', re.MULTILINE)
 
 
 def chains_of(graphs: Graphs, case: str, form: dict[str, str]) -> list[tuple[str, str]]:
@@ -288,6 +317,15 @@ def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
     assert tuple(nodes for nodes, _ in chains_of(graphs, case, form)) == SEVERAL[case]
 
 
+@every_form
+@pytest.mark.parametrize("case", TOKENS)
+def test_images_of_tokens(graphs: Graphs, case: str, form: dict[str, str]) -> None:
+    why, chains = TOKENS[case]
+    found = chains_of(graphs, case, form)
+    assert tuple(nodes for nodes, _ in found) == chains
+    assert found[-1][1] == why
+
+
 @pytest.mark.parametrize("case", DOUBLINGS)
 def test_doublings_in_chains(graphs: Graphs, case: str) -> None:
     doubled = DOUBLED.search(graphs.run(case).said)
@@ -335,52 +373,16 @@ def test_aborted(graphs: Graphs) -> None:
 
 
 def test_chains_are_listed(graphs: Graphs) -> None:
+    """With the shape of the result and the name of the weights, or of what they are made of."""
     said = graphs.run("conv_partly_on_residual", SDGEN_VERBOSE="2").said
-    line = rf"^sdgen: chain of CONV_2D \+ ADD \+ ADD \(node_\d+\); no more: {ON_WHAT_IS_READ}$"
+    line = rf'^sdgen: chain of CONV_2D \+ ADD \+ ADD 13x11x20x1 "leaf_\d+"; no more: {ON_WHAT_IS_READ}$'
     assert re.search(line, said, re.MULTILINE), said
     assert not CHAIN.search(graphs.run("conv_partly_on_residual").said)
 
 
-SUMMARY = [
-    "products, convolutions, attentions",
-    "norms, elementwise operations, copies",
-    "left to ggml",
-    "waiting for other threads",
-]
-ROW = re.compile(r"^(\S.*?) +(\d+) +(\d+\.\d+) +(\d+\.\d+)% +(\d+\.\d+)( .*)?$", re.MULTILINE)
-SUM = re.compile(r"^(\S.*?)  +(\d+\.\d{4}) +(\d+\.\d{2})%$", re.MULTILINE)
-
-
-def rows(said: str) -> dict[str, tuple[int, float, float]]:
-    """Calls, seconds and seconds of waiting of each operation."""
-    return {name: (int(calls), float(own), float(waiting)) for name, calls, own, _, waiting, _ in ROW.findall(said)}
-
-
-@every_form
-def test_profile(graphs: Graphs, form: dict[str, str]) -> None:
-    said = graphs.run("around_attention", SDGEN_PROFILE="1", **form).said
-    assert re.search(r"^sdgen: time of the first of 5 threads", said, re.MULTILINE)
-    table = rows(said)
-    calls = {name: row[0] for name, row in table.items()}
-    assert calls == {
-        "ggml NEG 24x37x1x1": RUNS,
-        "nothing 15x16x3x1": RUNS,  # the copy of values, at the beginning
-        "linear 37x48x24 normalized": RUNS,
-        "attention 37x15 3x16": RUNS,
-        "linear 37x24x48": RUNS,
-    }
-    sums = {name: (float(seconds), float(share)) for name, seconds, share in SUM.findall(said)}
-    assert list(sums) == SUMMARY
-    rounding = 1e-4 * (len(table) + len(sums))
-    assert abs(sum(seconds for seconds, _ in sums.values()) - sum(own + w for _, own, w in table.values())) < rounding
-    assert abs(sum(share for _, share in sums.values()) - 100) < 0.05
-    own, waiting = ([row[i] for row in table.values()] for i in (1, 2))
-    assert abs(sums["waiting for other threads"][0] - sum(waiting)) < rounding
-    assert abs(sums["left to ggml"][0] - own[list(table).index("ggml NEG 24x37x1x1")]) < rounding
-
-
-def test_no_profile_is_printed_unasked(graphs: Graphs) -> None:
-    assert "time of the first" not in graphs.run("around_attention").said
+def test_an_operation_alone_is_listed(graphs: Graphs) -> None:
+    said = graphs.run("attention_scaled", SDGEN_VERBOSE="2").said
+    assert re.search(r'^sdgen: MUL_MAT 500x300x1x1 "leaf_\d+" alone: ', said, re.MULTILINE), said
 
 
 @pytest.mark.parametrize(
@@ -391,13 +393,12 @@ def test_no_profile_is_printed_unasked(graphs: Graphs) -> None:
     ],
 )
 def test_copies_that_lay_out_anew_are_taken(graphs: Graphs, case: str, shapes: list[str]) -> None:
-    found = [
-        name.split()[1] for name in rows(graphs.run(case, SDGEN_PROFILE="1").said) if name.startswith("permutation")
-    ]
+    table = rows(graphs.run(case, SDGEN_PROFILE="1").said)
+    found = [name.split()[1] for name in table if name.startswith("permutation")]
     assert sorted(found) == shapes
 
 
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("chain-graphs").read_text(), re.MULTILINE)
-    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SHARED, *SEVERAL]
+    assert names == [*PATTERNS, *NEXT_TO_PATTERNS, *PLACED, *SHARED, *SEVERAL, *TOKENS]

@@ -183,6 +183,40 @@ def test_random_graphs(graphs: Graphs, first: int, count: int, form: dict[str, s
     assert attentions > count / 2 and inputs > count / 4 and outputs > count / 2
 
 
+# ---- what is said ----
+
+
+@pytest.mark.parametrize(
+    ("case", "line"),
+    [
+        (
+            "self",
+            r'attention of CONT \+ CONT \+ CONT \+ MUL_MAT \+ SCALE \+ SOFT_MAX \+ MUL_MAT \+ CONT [\dx]+ "leaf_\d+"; '
+            r"\d+ queries, \d+ keys, \d+ heads of \d+(; .*)?",
+        ),
+        ("output_on_q", r"attention of .*; its output copied last"),
+        ("q_overwritten", r"attention of .*; 1 of its inputs copied first"),
+        ("batched", r"attention of .* heads of \d+, batch of 2(; .*)?"),
+        ("flash_depth_40", r'attention of FLASH_ATTN_EXT [\dx]+ "leaf_\d+"; .* heads of 40'),
+        ("flash_values_deeper", r"attention of FLASH_ATTN_EXT .* heads of \d+ and \d+"),
+        (
+            "flash_q8_0",
+            r"no attention of FLASH_ATTN_EXT .*: queries, keys or values are of a type that is not computed with",
+        ),
+        ("weights_wanted", r"no attention of SOFT_MAX .*: what is between the products is read by others, or wanted"),
+        ("scale_with_bias", r"no attention of SOFT_MAX .*: the scores are scaled with a bias"),
+        ("mask_of_one_row", r"no attention of SOFT_MAX .*: the mask is not one of queries and keys"),
+        ("mask_overwritten", r"no attention of SOFT_MAX .*: the mask does not stay until the result is computed"),
+        ("made_overwritten", r"no attention of SOFT_MAX .*: queries, keys or values do not stay until .*"),
+        ("soft_max_of_no_product", r"no attention of SOFT_MAX .*: the scores are not made by a product"),
+    ],
+)
+def test_attentions_are_listed(graphs: Graphs, case: str, line: str) -> None:
+    said = graphs.run(case, SDGEN_VERBOSE="2").said
+    assert re.search(rf"^sdgen: {line}$", said, re.MULTILINE), said
+    assert not re.search(r"^sdgen: (no )?attention of", graphs.run(case).said, re.MULTILINE)
+
+
 def test_every_case_is_run() -> None:
     """The program has no case that is not run here."""
     names = re.findall(r'^    \{"(\w+)", ', source("graphs").read_text(), re.MULTILINE)

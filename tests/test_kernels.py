@@ -18,14 +18,14 @@ from tests.guarded import Flush, Guards, guards
 from tests.operations import CHANCE_ERROR
 
 
-def kernels_of(operation: str, types: tuple[str, ...] = ("f32", "f16", "bf16", "")) -> list[object]:
+def kernels_of(operation: str, types: tuple[str, ...] = ("f32", "f16", "bf16", "s8", "u8s8", "")) -> list[object]:
     """The rows of an operation as test parameters; those that this processor cannot run are skipped, not left out."""
     parameters: list[object] = []
     for kernel in native.kernels():
         if kernel.operation == operation and kernel.type in types:
-            lacking = not native.runs_natively(kernel.level)
-            reason = f"this processor does not have level {native.level_name(kernel.level)}"
-            parameters.append(pytest.param(kernel, id=kernel.name, marks=pytest.mark.skipif(lacking, reason=reason)))
+            reason = kernel.lacks()
+            marks = pytest.mark.skipif(bool(reason), reason=reason)
+            parameters.append(pytest.param(kernel, id=kernel.name, marks=marks))
     return parameters
 
 
@@ -259,4 +259,6 @@ def test_pack_patches(kernel: native.Kernel, flush: Flush, rng: np.random.Genera
 @pytest.mark.parametrize("rounds", [1, 2, 1000])
 @pytest.mark.parametrize("kernel", kernels_of("probe"))
 def test_probe(kernel: native.Kernel, rounds: int) -> None:
+    if kernel.features & native.TILES and not native.sdgen_request_tiles():
+        pytest.skip("the system does not let this process use AMX's tiles")
     Guards(Flush.END).call(kernel.name, kernel.function, rounds)

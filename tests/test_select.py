@@ -199,11 +199,11 @@ def test_blocking_is_positive(caches: tuple[int, int, int]) -> None:
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **variables: str) -> tuple[bool, native.Config, str]:
-    for name in ("SDGEN_KERNELS", "SDGEN_ISA", "SDGEN_VERBOSE", "SDGEN_TUNE"):
+    for name in ("SDGEN_KERNELS", "SDGEN_ISA", "SDGEN_VERBOSE", "SDGEN_PROFILE", "SDGEN_STORE_MB", "SDGEN_TUNE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    config, message = native.Config(-9, -9, -9, -9), ctypes.create_string_buffer(300)
+    config, message = native.Config(-9, -9, -9, -9, -9), ctypes.create_string_buffer(300)
     passed: bool = native.sdgen_config_from_environment(ctypes.byref(config), message, len(message))
     return passed, config, message.value.decode()
 
@@ -212,12 +212,21 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, config, _ = configure(monkeypatch)
     assert passed
     assert (config.form, config.cap, config.verbose, config.tuning.winograd) == (Form.ASSEMBLY, max(Level), 0, -1)
+    assert (config.profile, config.trace) == (0, None)
+    assert (config.store_mb, config.tuning.reuse) == (0, -1)
 
 
 @pytest.mark.parametrize("m", [0, 2, 3, 4])
 def test_tune(monkeypatch: pytest.MonkeyPatch, m: int) -> None:
     passed, config, _ = configure(monkeypatch, SDGEN_TUNE=f"winograd={m}")
     assert passed and config.tuning.winograd == m
+
+
+@pytest.mark.parametrize("reuse", [0, 1])
+@pytest.mark.parametrize("megabytes", [0, 1, 1 << 20])
+def test_what_is_kept(monkeypatch: pytest.MonkeyPatch, reuse: int, megabytes: int) -> None:
+    passed, config, _ = configure(monkeypatch, SDGEN_TUNE=f"reuse={reuse}", SDGEN_STORE_MB=str(megabytes))
+    assert passed and (config.store_mb, config.tuning.reuse) == (megabytes, reuse)
 
 
 @pytest.mark.parametrize("value, form", [("assembly", Form.ASSEMBLY), ("c", Form.C), ("upstream", Form.UPSTREAM)])
@@ -232,6 +241,15 @@ def test_isa_and_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "profile", "trace"),
+    [("", 0, None), ("0", 0, None), ("1", 1, None), ("trace.json", 1, "trace.json"), ("/a b/.json", 1, "/a b/.json")],
+)
+def test_profile(monkeypatch: pytest.MonkeyPatch, value: str, profile: int, trace: str | None) -> None:
+    passed, config, _ = configure(monkeypatch, SDGEN_PROFILE=value)
+    assert passed and (config.profile, config.trace and config.trace.decode()) == (profile, trace)
+
+
+@pytest.mark.parametrize(
     "variable, value, allowed",
     [
         ("SDGEN_KERNELS", "nonsense", ("assembly", "c", "upstream")),
@@ -241,6 +259,15 @@ def test_isa_and_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SDGEN_ISA", "avx", ("avx2",)),
         ("SDGEN_VERBOSE", "yes", ("0", "1")),
         ("SDGEN_VERBOSE", "11", ("0", "1")),
+        *(
+            ("SDGEN_PROFILE", value, ("0", "1", ".json"))
+            for value in ("2", "trace", "trace.json5", "json", ".JSON", "1 ")
+        ),
+        *(
+            ("SDGEN_STORE_MB", value, ("0 to 1048576",))
+            for value in ("-1", "+1", " 1", "1 ", "1.5", "1M", "x", "1048577", "9" * 30)
+        ),
+        ("SDGEN_TUNE", "reuse=2", ("reuse=0 to 1",)),
         *(
             ("SDGEN_TUNE", value, ("winograd=0", "winograd=4"))
             for value in ("winograd", "winograd=", "winograd=1", "winograd=44", "wino=4", "4", "winograd=4,x=1", ",")

@@ -175,6 +175,21 @@ def test_affinity_is_honoured_by_sd_cli(count: int) -> None:
     assert int(found[1]) == expected(count)
 
 
+# ---- the queue ----
+
+
+@pytest.mark.parametrize("tallied", [False, True])
+def test_queue_hands_out_each_item_once(tallied: bool, rng: np.random.Generator) -> None:
+    """Whatever the sizes, and in whatever order threads come, those of one that comes seldom among them."""
+    for _ in range(3000):
+        nth, whole = int(rng.integers(1, 17)), int(rng.integers(1, 9))
+        count, most = whole * int(rng.integers(1, 100)), int(rng.integers(1, 5)) * (whole if rng.integers(2) else 1)
+        weights = rng.random(nth) ** int(rng.integers(4)) + 1e-3
+        order = bytes(rng.choice(nth, 400, p=weights / weights.sum()).astype(np.uint8))
+        ranges = native.test_queue(count, whole, most, nth, tallied, order, len(order))
+        assert ranges >= count / most, f"{count} items, wholes of {whole}, at most {most}, {nth} threads"
+
+
 # ---- processors of two speeds ----
 
 # Where the arrays of a simulated operation would be.
@@ -205,6 +220,7 @@ def attention(queries: int, keys: int, heads: int, depth: int) -> tuple[str, Str
 OPERATIONS = {
     "linear 4096x2560x320": linear(4096, 2560, 320),
     "conv 320 at 64x64": conv2d(320, 320, 64),
+    "conv 4 to 320 at 64x64": conv2d(4, 320, 64),
     "attention 1024x1024 8x80": attention(1024, 1024, 8, 80),
 }
 
@@ -224,14 +240,12 @@ def simulated(level: Level, name: str, factors: list[float]) -> float:
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("level", [level for level in Level if native.sdgen_kernels(level)], ids=native.level_name)
 def test_slow_threads_finish_with_the_others(level: Level, name: str) -> None:
-    """Within 5.5% of what the sum of the speeds would come to, whoever is first where all take at the same time;
+    """Within 5% of what the sum of the speeds would come to, whoever is first where all take at the same time;
     and threads of one speed lose next to nothing."""
     alone = simulated(level, name, [1])
     for fast, slow in ((1, 1), (2, 2), (4, 4)):
         ideal = alone / (fast + slow / 2)
-        assert ideal <= simulated(level, name, [1.0] * fast + [2.0] * slow) <= 1.055 * ideal, (
-            f"{fast} fast, {slow} slow"
-        )
-        assert simulated(level, name, [2.0] * slow + [1.0] * fast) <= 1.055 * ideal, f"{slow} slow, {fast} fast"
+        assert ideal <= simulated(level, name, [1.0] * fast + [2.0] * slow) <= 1.05 * ideal, f"{fast} fast, {slow} slow"
+        assert simulated(level, name, [2.0] * slow + [1.0] * fast) <= 1.05 * ideal, f"{slow} slow, {fast} fast"
     for threads in (2, 4, 8):
         assert simulated(level, name, [1.0] * threads) <= 1.03 * alone / threads, f"{threads} threads"

@@ -146,6 +146,10 @@ class VectorUnit(ABC):
         """dst = src where the mask is set; other lanes are not written"""
 
     @abstractmethod
+    def maximum_where(self, dst: Register, mask: Register, x: Register) -> None:
+        """dst = the larger of dst and x where the mask is set, dst where x is NaN; other lanes stay; clobbers x"""
+
+    @abstractmethod
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         """mask = the lanes where x is not less than y, or either is NaN"""
 
@@ -214,6 +218,10 @@ class Avx2(VectorUnit):
     def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
         self.a.VMASKMOVPS(dst, mask, src)
 
+    def maximum_where(self, dst: Register, mask: Register, x: Register) -> None:
+        self.maximum(x, x, dst)
+        self.a.VBLENDVPS(dst, dst, x, mask)
+
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         self.a.VCMPPS(mask, x, y, _NOT_LESS)
 
@@ -279,6 +287,9 @@ class Avx512(VectorUnit):
 
     def store_masked(self, dst: Memory, mask: Register, src: Register) -> None:
         self.a.VMOVUPS(replace(dst, size=self.bytes).masked(mask), src)
+
+    def maximum_where(self, dst: Register, mask: Register, x: Register) -> None:
+        self.maximum(dst.masked(mask), x, dst)
 
     def not_less(self, mask: Register, x: Register, y: Register | Memory) -> None:
         self.a.VCMPPS(mask, x, y, _NOT_LESS)

@@ -14,6 +14,9 @@ from gen.native import compiler
 # A function that takes fewer arguments ignores the registers of the others.
 _ARGUMENTS = 6
 
+# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+
 _SOURCE = """
 #include <stdint.h>
 #include <time.h>
@@ -35,6 +38,11 @@ double sdgen_seconds(function *f, const uint64_t *a, uint64_t times)
     return now() - start;
 }
 """
+
+
+def request_tiles() -> bool:
+    """Asks Linux to let this process use AMX's tiles; whether it does."""
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
 
 
 def call(function: int, arguments: Sequence[int]) -> None:

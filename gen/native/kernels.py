@@ -22,6 +22,7 @@ Array = NDArray[Any]
 
 _MOST = 2**62
 _ANY = range(_MOST)  # a size
+_TILES = [name for name in isa.EXTENSIONS if name.startswith("AMX-")]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class NativeKernel(ABC):
         if self.spec.level not in levels:
             has = f"it has {', '.join(levels)}" if levels else "it has none of those that kernels are made for"
             raise self.check.fail(f"needs level {self.spec.level}, which this processor does not have; {has}")
+        for extension in self.spec.extensions:
+            if extension not in isa.native_extensions():
+                raise self.check.fail(f"needs {extension}, which this processor does not have")
+            if extension in _TILES and not harness.request_tiles():
+                raise self.check.fail("needs AMX's tiles, which the system does not let this process use")
         return self.bound(*arguments, **options)
 
     @abstractmethod
@@ -340,6 +346,33 @@ class Moments(NativeKernel):
         return self.call((x.shape[0], x, sums), sums)
 
 
+class Maximum(NativeKernel):
+    """maximum[0] = the largest of maximum[0] and x; maximum begins as -infinity if not given"""
+
+    def bound(self, x: Array, maximum: Array | None = None) -> Call:
+        self.check.array("x", x, (None,))
+        if maximum is None:
+            maximum = np.full(1, -np.inf, np.float32)
+        self.check.array("maximum", maximum, (1,), writable=True)
+        self.check.apart_from(maximum, x=x)
+        return self.call((x.shape[0], x, maximum), maximum)
+
+
+class Nh(NativeKernel):
+    """NH's four sums of data and secrets, of words of 64 bits; 24 secrets more than data, a multiple of 8 words"""
+
+    def bound(self, data: Array, secrets: Array, sums: Array | None = None) -> Call:
+        self.check.array("data", data, (None,), np.uint64)
+        if not data.size or data.size % 8:
+            raise self.check.fail(f"data has {data.size} words, but has to have a multiple of 8, and not none")
+        self.check.array("secrets", secrets, (data.size + 24,), np.uint64)
+        if sums is None:
+            sums = np.zeros(4, np.uint64)
+        self.check.array("sums", sums, (4,), np.uint64, writable=True)
+        self.check.apart_from(sums, data=data, secrets=secrets)
+        return self.call((data.nbytes, data, secrets, sums), sums)
+
+
 class Probe(NativeKernel):
     """So many rounds of a loop of registers only"""
 
@@ -403,6 +436,8 @@ _KINDS: dict[str, type[NativeKernel]] = {
     "unpack": Unpack,
     "map": Map,
     "moments": Moments,
+    "maximum": Maximum,
+    "nh": Nh,
     "probe": Probe,
     "winograd_weights": WinogradWeights,
     "winograd": Winograd,

@@ -27,6 +27,7 @@ class Row(ctypes.Structure):
         ("columns", ctypes.c_int),
         ("per_round", ctypes.c_int),
         ("level", ctypes.c_int),
+        ("features", ctypes.c_uint32),
         ("function", ctypes.c_void_p),
     ]
 
@@ -38,6 +39,7 @@ _TABLE = """
 struct sdgen_kernel_row {{
     const char *name, *operation, *type;
     int rows, columns, per_round, level;
+    unsigned features;
     void (*function)(void);
 }};
 {prototypes}
@@ -93,7 +95,8 @@ def build(kernels: Iterable[str | KernelSpec], *, path: Path | str | None = None
 def load(path: Path | str | None = None) -> Kernels:
     """The kernels of a library that `build` or `make native` made; without a path, all that this processor can run."""
     if path is None:
-        return build(spec.name for spec in registry.specs(isa.native_levels()))
+        specs, extensions = registry.specs(isa.native_levels()), isa.native_extensions()
+        return build(spec.name for spec in specs if extensions.issuperset(spec.extensions))
     library = _open(Path(path))
     return Kernels(str(path), _found(library, {}), {})
 

@@ -2,34 +2,44 @@
 
 #include "ggml-impl.h"
 
-static bool set_mask(struct sdgen_attention *op, const struct ggml_tensor *mask)
+/* These say why what they are to set cannot be, or return NULL. */
+
+static const char *set_mask(struct sdgen_attention *op, const struct ggml_tensor *mask)
 {
-    if (!sdgen_plain(mask) || !sdgen_type_of(mask, &op->mask_type) || mask->nb[0] != ggml_type_size(mask->type) || mask->ne[0] != op->keys ||
-        mask->ne[1] < op->queries)
-        return false;
+    if (!sdgen_plain(mask) || !sdgen_type_of(mask, &op->mask_type) || mask->nb[0] != ggml_type_size(mask->type))
+        return "the mask is of another type or layout than is computed with";
+    if (mask->ne[0] != op->keys || mask->ne[1] < op->queries)
+        return "the mask is not one of queries and keys";
     op->mask = mask->data;
     op->mask_stride = (int64_t)mask->nb[1];
     op->mask_head_stride = (int64_t)mask->nb[2];
     op->mask_batch_stride = (int64_t)mask->nb[3];
     op->mask_heads = mask->ne[2];
     op->mask_batch = mask->ne[3];
-    return op->heads % op->mask_heads == 0 && op->batch % op->mask_batch == 0;
+    return op->heads % op->mask_heads == 0 && op->batch % op->mask_batch == 0 ? NULL : "the mask's heads or batch do not divide those there are";
 }
 
-static bool set_sinks(struct sdgen_attention *op, const struct ggml_tensor *sinks)
+static const char *set_sinks(struct sdgen_attention *op, const struct ggml_tensor *sinks)
 {
     op->sinks = sinks->data;
-    return sdgen_plain(sinks) && sinks->type == GGML_TYPE_F32 && ggml_is_contiguous(sinks) && ggml_nelements(sinks) == op->heads;
+    return sdgen_plain(sinks) && sinks->type == GGML_TYPE_F32 && ggml_is_contiguous(sinks) && ggml_nelements(sinks) == op->heads
+               ? NULL
+               : "the sinks are not one number for each head";
 }
 
 /* q, k and v as [depth, tokens, heads, batch]. */
-static bool set_inputs(struct sdgen_attention *op, const struct ggml_tensor *q, const struct ggml_tensor *k, const struct ggml_tensor *v)
+static const char *set_inputs(struct sdgen_attention *op, const struct ggml_tensor *q, const struct ggml_tensor *k,
+                              const struct ggml_tensor *v)
 {
-    if (!sdgen_plain(q) || !sdgen_plain(k) || !sdgen_plain(v) || q->type != GGML_TYPE_F32 || !sdgen_type_of(k, &op->k_type) ||
-        !sdgen_type_of(v, &op->v_type) || q->nb[0] != sizeof(float) || k->nb[0] != ggml_type_size(k->type) ||
-        v->nb[0] != ggml_type_size(v->type) || q->ne[0] != k->ne[0] || k->ne[1] != v->ne[1] || q->ne[2] % k->ne[2] ||
-        q->ne[2] % v->ne[2] || q->ne[3] % k->ne[3] || q->ne[3] % v->ne[3])
-        return false;
+    if (!sdgen_plain(q) || !sdgen_plain(k) || !sdgen_plain(v))
+        return "queries, keys or values are not in plain memory";
+    if (q->type != GGML_TYPE_F32 || !sdgen_type_of(k, &op->k_type) || !sdgen_type_of(v, &op->v_type))
+        return "queries, keys or values are of a type that is not computed with";
+    if (q->nb[0] != sizeof(float) || k->nb[0] != ggml_type_size(k->type) || v->nb[0] != ggml_type_size(v->type))
+        return "elements of queries, keys or values are not side by side";
+    if (q->ne[0] != k->ne[0] || k->ne[1] != v->ne[1] || q->ne[2] % k->ne[2] || q->ne[2] % v->ne[2] || q->ne[3] % k->ne[3] ||
+        q->ne[3] % v->ne[3])
+        return "the shapes of queries, keys and values do not fit together";
     op->queries = q->ne[1];
     op->keys = k->ne[1];
     op->heads = q->ne[2];
@@ -52,10 +62,10 @@ static bool set_inputs(struct sdgen_attention *op, const struct ggml_tensor *q, 
     op->v_batch_stride = (int64_t)v->nb[3];
     op->v_repeat[0] = q->ne[2] / v->ne[2];
     op->v_repeat[1] = q->ne[3] / v->ne[3];
-    return true;
+    return NULL;
 }
 
-bool sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention *op)
+const char *sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention *op)
 {
     *op = (struct sdgen_attention){
         .scale = ggml_get_op_params_f32(node, 0),
@@ -66,28 +76,19 @@ bool sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention
         .c_head_stride = (int64_t)node->nb[1],
         .c_batch_stride = (int64_t)node->nb[3],
     };
-    return sdgen_plain(node) && node->nb[0] == sizeof(float) && set_inputs(op, node->src[0], node->src[1], node->src[2]) &&
-           (!node->src[3] || set_mask(op, node->src[3])) && (!node->src[4] || set_sinks(op, node->src[4])) &&
-           !sdgen_attention_check(op);
+    if (!sdgen_plain(node) || node->nb[0] != sizeof(float))
+        return "the result is not in plain memory";
+    const char *why = set_inputs(op, node->src[0], node->src[1], node->src[2]);
+    if (!why && node->src[3])
+        why = set_mask(op, node->src[3]);
+    if (!why && node->src[4])
+        why = set_sinks(op, node->src[4]);
+    return why ? why : sdgen_attention_check(op);
 }
 
 /* ---- the pattern ---- */
 
-static const struct ggml_tensor *without_reshapes(const struct ggml_tensor *tensor)
-{
-    while (tensor->op == GGML_OP_RESHAPE)
-        tensor = tensor->src[0];
-    return tensor;
-}
-
-/* Past reshapes to the node that reads a result, if there is one only. */
-static const struct ggml_tensor *reader_of(const struct sdgen_graph *graph, const struct ggml_tensor *node)
-{
-    const struct ggml_tensor *reader = sdgen_graph_reader(graph, node);
-    while (reader && reader->op == GGML_OP_RESHAPE)
-        reader = sdgen_graph_reader(graph, reader);
-    return reader;
-}
+static const char *const PART_OF_ELSE = "one of its nodes is a part of something else";
 
 static bool needless(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *node)
 {
@@ -104,7 +105,7 @@ static bool needless(const struct sdgen_graph *graph, struct sdgen_attention_mat
 static const struct ggml_tensor *original(const struct sdgen_graph *graph, const struct ggml_tensor *tensor,
                                           const struct ggml_tensor **copy)
 {
-    const struct ggml_tensor *base = without_reshapes(tensor);
+    const struct ggml_tensor *base = sdgen_without_reshapes(tensor);
     *copy = NULL;
     int index = sdgen_graph_index(graph, base);
     if (base->op != GGML_OP_CONT || base->type != base->src[0]->type || !ggml_are_same_shape(base, base->src[0]) ||
@@ -207,10 +208,10 @@ static bool keep(const struct sdgen_graph *graph, struct sdgen_attention_match *
 }
 
 /* Where the result goes: to the CONT that lays the heads of a token side by side, if there is one. */
-static bool set_output(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *product)
+static const char *set_output(const struct sdgen_graph *graph, struct sdgen_attention_match *match, const struct ggml_tensor *product)
 {
     struct sdgen_attention *op = &match->op;
-    const struct ggml_tensor *permuted = reader_of(graph, product), *merged = NULL;
+    const struct ggml_tensor *permuted = sdgen_graph_reader_past_reshapes(graph, product), *merged = NULL;
     if (permuted && permuted->op == GGML_OP_PERMUTE) {
         const struct ggml_tensor *split = permuted->src[0];
         const int32_t *axes = permuted->op_params;
@@ -223,7 +224,7 @@ static bool set_output(const struct sdgen_graph *graph, struct sdgen_attention_m
     const int64_t row = op->value_depth * (int64_t)sizeof(float);
     if (merged) {
         if (!needless(graph, match, product))
-            return false;
+            return PART_OF_ELSE;
         op->c_head_stride = row;
         op->c_stride = row * op->heads;
     } else {
@@ -234,7 +235,7 @@ static bool set_output(const struct sdgen_graph *graph, struct sdgen_attention_m
     match->output = merged ? merged : product;
     match->at = sdgen_graph_index(graph, match->output);
     op->c = match->output->data;
-    return match->output->flags & GGML_TENSOR_FLAG_COMPUTE;
+    return match->output->flags & GGML_TENSOR_FLAG_COMPUTE ? NULL : "its result is not computed";
 }
 
 void sdgen_unmatch_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match)
@@ -244,32 +245,60 @@ void sdgen_unmatch_attention(const struct sdgen_graph *graph, const struct sdgen
     graph->filled[match->at] = false;
 }
 
-bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match)
+/* Why q, k, v, mask or sinks would not hold what they are to when the attention is computed, or NULL. */
+static const char *hazard(const struct sdgen_graph *graph, struct sdgen_attention_match *match, struct input inputs[3],
+                          const struct ggml_tensor *masked, const struct ggml_tensor *mask, int soft_max, const struct ggml_tensor *sinks)
 {
+    if (!keep(graph, match, inputs))
+        return "queries, keys or values do not stay until their result is computed";
+    if (mask && !sdgen_graph_stays(graph, mask, sdgen_graph_index(graph, masked), match->at))
+        return "the mask does not stay until the result is computed";
+    if (sinks && !sdgen_graph_stays(graph, sinks, soft_max, match->at))
+        return "the sinks do not stay until the result is computed";
+    return NULL;
+}
+
+const char *sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match)
+{
+    static const char *const read_by_others = "what is between the products is read by others, or wanted";
     const struct ggml_tensor *weights = graph->node[soft_max], *scores = weights->src[0], *mask = weights->src[1];
     const struct ggml_tensor *sinks = weights->src[2], *masked = weights; /* the node that reads the mask */
     *match = (struct sdgen_attention_match){.op = {.scale = ggml_get_op_params_f32(weights, 0), .max_bias = ggml_get_op_params_f32(weights, 1)}};
     struct sdgen_attention *op = &match->op;
     if (graph->skipped[soft_max] || !needless(graph, match, weights))
-        return false;
+        return PART_OF_ELSE;
     if (scores->op == GGML_OP_ADD && !mask && op->scale == 1) {
         mask = scores->src[1];
         masked = scores;
-        if (!needless(graph, match, scores) || sdgen_graph_reader(graph, scores) != weights || mask->type != GGML_TYPE_F32)
-            return false;
+        if (!needless(graph, match, scores))
+            return PART_OF_ELSE;
+        if (sdgen_graph_reader(graph, scores) != weights)
+            return read_by_others;
+        if (mask->type != GGML_TYPE_F32)
+            return "the mask that is added is not of single precision";
         scores = scores->src[0];
     }
     if (scores->op == GGML_OP_SCALE) {
-        if (ggml_get_op_params_f32(scores, 1) != 0 || !needless(graph, match, scores) || !sdgen_graph_reader(graph, scores))
-            return false;
+        if (ggml_get_op_params_f32(scores, 1) != 0)
+            return "the scores are scaled with a bias";
+        if (!needless(graph, match, scores))
+            return PART_OF_ELSE;
+        if (!sdgen_graph_reader(graph, scores))
+            return read_by_others;
         op->scale *= ggml_get_op_params_f32(scores, 0);
         scores = scores->src[0];
     }
+    if (scores->op != GGML_OP_MUL_MAT)
+        return "the scores are not made by a product";
+    if (!needless(graph, match, scores))
+        return PART_OF_ELSE;
     const struct ggml_tensor *product = sdgen_graph_reader(graph, weights);
-    if (scores->op != GGML_OP_MUL_MAT || !needless(graph, match, scores) || !sdgen_graph_reader(graph, scores) || !product ||
-        product->op != GGML_OP_MUL_MAT || product->src[1] != weights || product->src[0] == weights || !sdgen_plain(product) ||
-        product->type != GGML_TYPE_F32 || !ggml_is_contiguous(product))
-        return false;
+    if (!sdgen_graph_reader(graph, scores) || !product)
+        return read_by_others;
+    if (product->op != GGML_OP_MUL_MAT || product->src[1] != weights || product->src[0] == weights)
+        return "the weights are not those of a product with values";
+    if (!sdgen_plain(product) || product->type != GGML_TYPE_F32 || !ggml_is_contiguous(product))
+        return "the product with values does not lie in plain memory";
 
     struct input inputs[3] = {
         input_of(graph, scores, scores->src[0]),
@@ -278,17 +307,24 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
     };
     struct input *k = &inputs[0], *q = &inputs[1], *v = &inputs[2];
     v->view = transposed(&v->view);
-    if (!split_alike(weights, inputs) || !set_inputs(op, &q->view, &k->view, &v->view) || op->keys != weights->ne[0] ||
-        op->queries != weights->ne[1] || op->heads * op->batch != weights->ne[2] * weights->ne[3] ||
-        !set_output(graph, match, product))
-        return false;
+    if (!split_alike(weights, inputs))
+        return "heads and batch are not the same in queries, keys and values";
+    const char *why = set_inputs(op, &q->view, &k->view, &v->view);
+    if (why)
+        return why;
+    if (op->keys != weights->ne[0] || op->queries != weights->ne[1] || op->heads * op->batch != weights->ne[2] * weights->ne[3])
+        return "the scores are not of the queries' and keys' shape";
+    if ((why = set_output(graph, match, product)))
+        return why;
     /* The softmax knows heads and batch as one. */
     if (mask) {
         struct sdgen_attention flat = *op;
         flat.heads = weights->ne[2];
         flat.batch = weights->ne[3];
-        if (!set_mask(&flat, mask) || (mask->ne[2] * mask->ne[3] > 1 && op->heads != weights->ne[2]))
-            return false;
+        if ((why = set_mask(&flat, mask)))
+            return why;
+        if (mask->ne[2] * mask->ne[3] > 1 && op->heads != weights->ne[2])
+            return "the mask is by heads and batch as one";
         op->mask = flat.mask;
         op->mask_type = flat.mask_type;
         op->mask_stride = flat.mask_stride;
@@ -297,24 +333,27 @@ bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct
         op->mask_heads = flat.mask_heads;
         op->mask_batch = flat.mask_batch;
     }
-    if (op->max_bias > 0 && op->heads != weights->ne[2])
-        return false;
-    if (sinks && (op->heads != weights->ne[2] || !set_sinks(op, sinks)))
-        return false;
+    if ((op->max_bias > 0 || sinks) && op->heads != weights->ne[2])
+        return "slopes or sinks are by heads and batch as one";
+    if (sinks && (why = set_sinks(op, sinks)))
+        return why;
     for (int i = 0; i < 3; i++)
         if (inputs[i].copy && !needless(graph, match, inputs[i].copy))
-            return false;
+            return PART_OF_ELSE;
     for (int i = 0; i < match->nodes; i++)
         graph->skipped[match->node[i]] = true;
     graph->filled[match->at] = true;
-    if (!keep(graph, match, inputs) || (mask && !sdgen_graph_stays(graph, mask, sdgen_graph_index(graph, masked), match->at)) ||
-        (sinks && !sdgen_graph_stays(graph, sinks, soft_max, match->at)) || !set_inputs(op, &q->view, &k->view, &v->view) ||
-        sdgen_attention_check(op)) {
+    why = hazard(graph, match, inputs, masked, mask, soft_max, sinks);
+    if (!why)
+        why = set_inputs(op, &q->view, &k->view, &v->view);
+    if (!why)
+        why = sdgen_attention_check(op);
+    if (why) {
         sdgen_unmatch_attention(graph, match);
-        return false;
+        return why;
     }
     match->aliased = (mask && sdgen_overlap(match->output, mask)) || (sinks && sdgen_overlap(match->output, sinks));
     for (int i = 0; i < 3; i++)
         match->aliased |= sdgen_overlap(match->output, &inputs[i].view);
-    return true;
+    return NULL;
 }

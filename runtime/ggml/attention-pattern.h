@@ -26,15 +26,16 @@ struct sdgen_attention_match {
     struct sdgen_copy copy[SDGEN_ATTENTION_COPIES];
 };
 
-/* A FLASH_ATTN_EXT; false where it cannot be computed. */
-bool sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention *op);
+/* A FLASH_ATTN_EXT; NULL, or why it cannot be computed. */
+const char *sdgen_plan_attention(const struct ggml_tensor *node, struct sdgen_attention *op);
 
 /* The pattern around a SOFT_MAX:
  *
  *   MUL_MAT(CONT k, CONT q) SCALE? ADD mask? SOFT_MAX MUL_MAT(CONT v transposed, .) PERMUTE? CONT?
  *
- * with reshapes between; q, k and v are read where the CONTs find them. Marks the nodes that it makes needless as skipped. */
-bool sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match);
+ * with reshapes between; q, k and v are read where the CONTs find them. Marks the nodes that it makes needless as skipped. NULL, or why it
+ * is not there, with nothing marked. */
+const char *sdgen_match_attention(const struct sdgen_graph *graph, int soft_max, struct sdgen_attention_match *match);
 void sdgen_unmatch_attention(const struct sdgen_graph *graph, const struct sdgen_attention_match *match); /* undoes the marks */
 
 #endif

@@ -3,11 +3,10 @@
  * A chain is computed in the place of its last node, into that node's memory, so all that it reads has to hold until then what it held
  * when its own reader's turn was. Where it does not, or where the last node's memory is that of something read, the chain ends
  * earlier. The others of its nodes are not written; that has to be seen by none but their readers, which are in the chain. */
+#include "listing.h"
 #include "plan.h"
 
 #include "ggml-impl.h"
-
-#include <stdio.h>
 
 enum head {
     PRODUCT = 1 << SDGEN_MATMUL,
@@ -21,7 +20,7 @@ enum head {
 enum shape {
     NONE,
     COLUMNS, /* a number for each element of a row, the same for all rows and batches */
-    CHANNELS, /* a number for each channel, the same for all pixels and images */
+    CHANNELS, /* a number for each channel, the same for all pixels, frames and images */
     EACH_COLUMN, /* a number for each element of a row, the same for all rows, not for all batches */
     SAME, /* the result's */
     ANY,  /* the result's, or 1 in some dimensions */
@@ -65,6 +64,7 @@ enum { MOST_BETWEEN = 64 };
 struct chain {
     struct sdgen_node_plan plan;
     const struct ggml_tensor *result; /* the last node */
+    int channels;                     /* the dimension of the result that counts channels */
     int slot;                         /* the last taken; -1: none */
     int nodes, node[MOST_NODES + 1];  /* of the chain, in order; the last one computes it */
     size_t work_size;                 /* that there is */
@@ -83,15 +83,15 @@ static void add_read(struct chain *chain, const struct ggml_tensor *tensor, int 
     chain->read[chain->reads++].in_place = in_place;
 }
 
-static bool has_shape(const struct ggml_tensor *operand, const struct ggml_tensor *result, enum shape shape)
+static bool has_shape(const struct ggml_tensor *operand, const struct ggml_tensor *result, int channels, enum shape shape)
 {
     const int64_t *ne = operand->ne;
     bool vector = operand->type == GGML_TYPE_F32 && operand->nb[0] == sizeof(float);
     switch (shape) {
     case COLUMNS: return vector && ne[0] == result->ne[0] && ne[1] == 1 && ne[2] == 1 && ne[3] == 1;
     case CHANNELS:
-        return operand->type == GGML_TYPE_F32 && ne[0] == 1 && ne[1] == 1 && ne[2] == result->ne[2] && ne[3] == 1 &&
-               operand->nb[2] == sizeof(float);
+        return operand->type == GGML_TYPE_F32 && ne[channels] == result->ne[channels] && ggml_nelements(operand) == ne[channels] &&
+               operand->nb[channels] == sizeof(float);
     case EACH_COLUMN: return vector && ne[0] == result->ne[0] && ne[1] == 1;
     case SAME: return vector && ggml_are_same_shape(operand, result);
     case ANY: return operand->nb[0] == sizeof(float) || ne[0] == 1;
@@ -99,15 +99,15 @@ static bool has_shape(const struct ggml_tensor *operand, const struct ggml_tenso
     }
 }
 
-/* Of a convolution, an operand has the strides from pixel to pixel, channel to channel and image to image. */
-static bool set_image_operand(const struct ggml_tensor *tensor, struct sdgen_operand *operand)
+/* Of a convolution, an operand has the strides from pixel to pixel, channel to channel, and image to image or frame to frame. */
+static bool set_image_operand(const struct ggml_tensor *tensor, int channels, struct sdgen_operand *operand)
 {
     operand->data = tensor->data;
     operand->stride[0] = (int64_t)tensor->nb[0];
-    operand->stride[1] = (int64_t)tensor->nb[2];
-    operand->stride[2] = (int64_t)tensor->nb[3];
+    operand->stride[1] = (int64_t)tensor->nb[channels];
+    operand->stride[2] = (int64_t)tensor->nb[channels == 3 ? 2 : 3];
     operand->stride[3] = 0;
-    return tensor->nb[1] == (size_t)tensor->ne[0] * tensor->nb[0];
+    return channels == 1 || tensor->nb[1] == (size_t)tensor->ne[0] * tensor->nb[0];
 }
 
 /* Of a norm, an operand is a row for each batch, or one for all. */
@@ -123,7 +123,8 @@ static bool set_by_batch(const struct ggml_tensor *tensor, const struct ggml_ten
 }
 
 /* Gives a node its slot in the operation; false where its operand does not fit. */
-static bool set_slot(struct sdgen_node_plan *plan, enum slot slot, const struct ggml_tensor *node, const struct ggml_tensor *operand)
+static bool set_slot(struct sdgen_node_plan *plan, int channels, enum slot slot, const struct ggml_tensor *node,
+                     const struct ggml_tensor *operand)
 {
     struct sdgen_after *after = plan->kind == SDGEN_CONV2D ? &plan->conv2d.after : &plan->matmul.after;
     switch (plan->kind) {
@@ -137,7 +138,7 @@ static bool set_slot(struct sdgen_node_plan *plan, enum slot slot, const struct 
         case BIAS: *bias = operand->data; return true;
         case SHIFT: after->shift = operand->data; return true;
         case FUNCTION: return sdgen_function_of(node, &after->function, after->parameter);
-        default: return plan->kind == SDGEN_CONV2D ? set_image_operand(operand, to) : sdgen_operand_of(operand, node, to);
+        default: return plan->kind == SDGEN_CONV2D ? set_image_operand(operand, channels, to) : sdgen_operand_of(operand, node, to);
         }
     }
     case SDGEN_GROUP_NORM:
@@ -205,11 +206,11 @@ static bool extend_by_modulation(const struct sdgen_graph *graph, const struct s
     for (int i = index + 1; i < graph->nodes && i <= index + MOST_BETWEEN; i++) {
         const struct ggml_tensor *sum = graph->node[i], *product = sum->src[0] == t ? sum->src[1] : sum->src[0];
         if (sum->op != GGML_OP_ADD || (sum->src[0] != t && sum->src[1] != t) || product->op != GGML_OP_MUL || product->src[0] != t ||
-            !has_shape(product->src[1], t, EACH_COLUMN) || sdgen_graph_reader(graph, product) != sum)
+            !has_shape(product->src[1], t, chain->channels, EACH_COLUMN) || sdgen_graph_reader(graph, product) != sum)
             continue;
         const int at = sdgen_graph_index(graph, product);
         if (!follows(graph, state, at, t) || !follows(graph, state, i, t) ||
-            !set_slot(&chain->plan, MODULATION, product, product->src[1]))
+            !set_slot(&chain->plan, chain->channels, MODULATION, product, product->src[1]))
             return false;
         set_result(&chain->plan, sum);
         chain->slot = MODULATION;
@@ -251,10 +252,10 @@ static const char *extend(const struct sdgen_graph *graph, const struct sdgen_gg
     for (int i = 0; i < STEPS; i++) {
         const struct step *step = &steps[i];
         if (!(step->heads & 1u << chain->plan.kind) || step->op != op || (int)step->slot <= chain->slot ||
-            (step->operand != NONE && !has_shape(operand, result, step->operand)))
+            (step->operand != NONE && !has_shape(operand, result, chain->channels, step->operand)))
             continue;
         struct chain longer = *chain;
-        if (!set_slot(&longer.plan, step->slot, node, operand))
+        if (!set_slot(&longer.plan, chain->channels, step->slot, node, operand))
             continue;
         set_result(&longer.plan, node);
         if (check(&longer.plan))
@@ -324,23 +325,46 @@ static void drop_copy(const struct sdgen_graph *graph, const struct sdgen_ggml_g
         *chain = without;
 }
 
-static void print(const struct sdgen_graph *graph, const struct chain *chain, const char *why)
+/* Has a chain begin with what a convolution's channels are a dimension of: its result, or what ggml reshapes it to; false where there is no
+ * such thing. */
+static bool begin_with_convolution(const struct sdgen_graph *graph, struct chain *chain)
 {
-    fprintf(stderr, "sdgen: chain of");
-    for (int i = 0; i < chain->nodes; i++)
-        fprintf(stderr, "%s %s", i ? " +" : "", ggml_op_desc(graph->node[chain->node[i]]));
-    fprintf(stderr, " (%s); no more: %s\n", chain->result->name, why);
+    const struct sdgen_conv2d *op = &chain->plan.conv2d;
+    const struct ggml_tensor *node = chain->result, *convolved = sdgen_convolved(node);
+    const bool flat = convolved->op == GGML_OP_IM2COL && convolved->op_params[6] != 1;
+    chain->channels = op->frames.out ? 3 : flat ? 1 : 2;
+    const struct ggml_tensor *reader = sdgen_graph_reader(graph, node);
+    if (convolved != node && chain->channels != 2 && reader && reader->op == GGML_OP_RESHAPE)
+        chain->result = reader;
+    const int64_t *ne = chain->result->ne;
+    return (chain->channels == 2 || op->batch == 1) && ne[0] == op->width_out && ne[chain->channels] == op->channels_out &&
+           (chain->channels == 1 || ne[1] == op->height_out) && (chain->channels < 3 || ne[2] == op->frames.out);
 }
 
 void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int head, size_t work_size, bool verbose)
 {
     const struct ggml_tensor *node = graph->node[head];
-    struct chain chain = {.plan = state->node[head], .result = node, .slot = -1, .nodes = 1, .node = {head}, .work_size = work_size};
+    struct chain chain = {.plan = state->node[head],
+                          .result = node,
+                          .channels = 2,
+                          .slot = -1,
+                          .nodes = 1,
+                          .node = {head},
+                          .work_size = work_size};
+    if (chain.plan.kind == SDGEN_CONV2D) {
+        if (!begin_with_convolution(graph, &chain))
+            return;
+        node = sdgen_convolved(node);
+    }
     const bool map = chain.plan.kind == SDGEN_MAP;
     if (map)
         chain.slot = node->op == GGML_OP_SCALE ? SCALE : node->op == GGML_OP_MUL ? WEIGHT : node->op == GGML_OP_ADD ? ADDEND : FUNCTION;
-    for (int s = 0; s < GGML_MAX_SRC && node->src[s]; s++)
-        add_read(&chain, node->src[s], head, map || chain.plan.kind == SDGEN_GROUP_NORM || chain.plan.kind == SDGEN_LAYER_NORM);
+    for (int s = 0; s < GGML_MAX_SRC && node->src[s]; s++) {
+        const struct ggml_tensor *read = node->src[s];
+        if (chain.plan.kind == SDGEN_CONV2D && s == 1 && read->op == GGML_OP_PAD && read->data != chain.plan.conv2d.x)
+            read = read->src[0]; /* the padding is the convolution's own */
+        add_read(&chain, read, head, map || chain.plan.kind == SDGEN_GROUP_NORM || chain.plan.kind == SDGEN_LAYER_NORM);
+    }
     struct chain best = chain;
     const char *why, *hazardous = NULL;
     /* Longer chains than a hazardous one may be without: a residual's memory is another than that of the bias added before. */
@@ -359,5 +383,5 @@ void sdgen_extend_chain(const struct sdgen_graph *graph, struct sdgen_ggml_graph
         state->node[best.node[best.nodes - 1]] = best.plan;
     }
     if (verbose)
-        print(graph, &best, why);
+        sdgen_list_chain(graph, best.node, best.nodes, why);
 }

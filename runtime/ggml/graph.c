@@ -63,6 +63,21 @@ const struct ggml_tensor *sdgen_graph_reader(const struct sdgen_graph *graph, co
     return index >= 0 && graph->reader[index] >= 0 ? graph->node[graph->reader[index]] : NULL;
 }
 
+const struct ggml_tensor *sdgen_graph_reader_past_reshapes(const struct sdgen_graph *graph, const struct ggml_tensor *node)
+{
+    const struct ggml_tensor *reader = sdgen_graph_reader(graph, node);
+    while (reader && reader->op == GGML_OP_RESHAPE)
+        reader = sdgen_graph_reader(graph, reader);
+    return reader;
+}
+
+const struct ggml_tensor *sdgen_without_reshapes(const struct ggml_tensor *tensor)
+{
+    while (tensor->op == GGML_OP_RESHAPE)
+        tensor = tensor->src[0];
+    return tensor;
+}
+
 bool sdgen_overlap(const struct ggml_tensor *a, const struct ggml_tensor *b)
 {
     uintptr_t a_begin = (uintptr_t)a->data, b_begin = (uintptr_t)b->data;

@@ -33,6 +33,12 @@ int sdgen_graph_index(const struct sdgen_graph *graph, const struct ggml_tensor 
 /* The one node that reads this one, NULL where reader is -1. */
 const struct ggml_tensor *sdgen_graph_reader(const struct sdgen_graph *graph, const struct ggml_tensor *node);
 
+/* The same past reshapes. */
+const struct ggml_tensor *sdgen_graph_reader_past_reshapes(const struct sdgen_graph *graph, const struct ggml_tensor *node);
+
+/* What a tensor is a reshape of, or itself. */
+const struct ggml_tensor *sdgen_without_reshapes(const struct ggml_tensor *tensor);
+
 /* Whether the memory of two tensors overlaps, as far as their first and last bytes say. */
 bool sdgen_overlap(const struct ggml_tensor *a, const struct ggml_tensor *b);
 

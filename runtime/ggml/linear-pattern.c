@@ -8,13 +8,12 @@
  * 4096 rows of 320 take 5% less at the avx2 level and 9% less with AVX-512, of 1024 rows of 640 2% and 3%, of 256 rows of 1280 1% and
  * 2%; one product of 4096x320x320 1% and 2%, a gated one of 4096x1280x320 0.1% and 0.6%. To normalize and pack 4096 rows of 3072 takes
  * 7.3 to 8.3 ms instead of 11.1 to 11.4; 77 rows of 768 take as long as before. */
+#include "listing.h"
 #include "plan.h"
 
 #include "matmul.h"
 
 #include "ggml-impl.h"
-
-#include <stdio.h>
 
 /* MOST_BETWEEN: nodes from one product to the last that is computed with it; those of a transformer's block are some twenty apart. */
 enum { MOST_READ = 24, MOST_BETWEEN = 96 };
@@ -214,12 +213,13 @@ static void take(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state
 
 /* ---- which of them ---- */
 
-/* The x of a product that can be one of a group, or NULL. One of few rows packs nothing. */
+/* The x of a product that can be one of a group, or NULL. One of few rows packs nothing; one that may be kept from graph to graph is
+ * looked for by itself. */
 static const struct ggml_tensor *input_of(const struct sdgen_graph *graph, const struct sdgen_ggml_graph *state, int at)
 {
     const struct sdgen_node_plan *plan = &state->node[at];
     if (plan->kind != SDGEN_MATMUL || graph->skipped[at] || plan->matmul.more || plan->matmul.normalized ||
-        sdgen_dot_fits(state->plan, &plan->matmul))
+        plan->reusable || sdgen_dot_fits(state->plan, &plan->matmul))
         return NULL;
     return graph->node[plan->head]->src[1];
 }
@@ -352,13 +352,12 @@ void sdgen_share_inputs(const struct sdgen_graph *graph, struct sdgen_ggml_graph
         const bool normalized = norm >= 0 && state->node[norm].kind == SDGEN_LAYER_NORM;
         const char *why = normalized ? add_norm(graph, state, &group, norm, work_size) : NULL;
         if (why && verbose && norm != said)
-            fprintf(stderr, "sdgen: norm (%s) is no part of the products after it: %s\n", group.x->name, why);
+            sdgen_list_norm(graph, norm, why);
         said = why ? norm : said;
         if (group.members == 1 && group.norm < 0)
             continue;
         take(graph, state, &group);
         if (verbose)
-            fprintf(stderr, "sdgen: one input of %d products (%s)%s\n", group.members, group.member[group.place].result->name,
-                    group.norm >= 0 ? ", normalized" : "");
+            sdgen_list_shared_input(graph, group.member[group.place].at, group.members, group.norm >= 0);
     }
 }

@@ -67,6 +67,50 @@ static bool plan_conv2d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
     return sdgen_conv2d_check(op) == NULL;
 }
 
+static bool plan_conv3d(const struct ggml_tensor *dst, struct sdgen_conv2d *op)
+{
+    const struct ggml_tensor *w = dst->src[0], *x = dst->src[1];
+    const int32_t *p = dst->op_params; /* strides, paddings, dilations; channels in, batch, channels out */
+    enum sdgen_type w_type;
+    if (!sdgen_type_of(w, &w_type) || x->type != GGML_TYPE_F32 || dst->type != GGML_TYPE_F32 || !ggml_is_contiguous(w) ||
+        !ggml_is_contiguous(dst) || x->nb[0] != sizeof(float))
+        return false;
+    *op = (struct sdgen_conv2d){
+        .batch = p[10],
+        .channels_in = p[9],
+        .channels_out = p[11],
+        .width = x->ne[0],
+        .height = x->ne[1],
+        .width_out = dst->ne[0],
+        .height_out = dst->ne[1],
+        .kernel_width = w->ne[0],
+        .kernel_height = w->ne[1],
+        .stride_x = p[0],
+        .stride_y = p[1],
+        .pad_x = p[3],
+        .pad_y = p[4],
+        .dilation_x = p[6],
+        .dilation_y = p[7],
+        .w = w->data,
+        .w_type = w_type,
+        .x = x->data,
+        .x_row_stride = (int64_t)x->nb[1],
+        .x_channel_stride = (int64_t)x->nb[3],
+        .x_batch_stride = p[9] * (int64_t)x->nb[3],
+        .c = dst->data,
+        .c_batch_stride = p[11] * (int64_t)dst->nb[3],
+        .scale = 1,
+        .frames = {.in = x->ne[2],
+                   .out = dst->ne[2],
+                   .kernel = w->ne[2],
+                   .stride = p[2],
+                   .pad = p[5],
+                   .dilation = p[8],
+                   .x_stride = (int64_t)x->nb[2]},
+    };
+    return sdgen_conv2d_check(op) == NULL;
+}
+
 /* Single precision, elements of a row side by side, in memory. */
 static bool rows(const struct ggml_tensor *tensor)
 {
@@ -210,6 +254,102 @@ static bool plan_concat(const struct ggml_tensor *dst, struct sdgen_permute op[2
     return plan_permute(a, dst, 0, &op[0]) && plan_permute(b, dst, (size_t)a->ne[dimension] * dst->nb[dimension], &op[1]);
 }
 
+static bool plan_softmax(const struct ggml_tensor *dst, struct sdgen_softmax *op)
+{
+    const struct ggml_tensor *x = dst->src[0], *mask = dst->src[1], *sinks = dst->src[2];
+    if (!rows(x) || !rows(dst) || ggml_nelements(dst) < FEW)
+        return false;
+    *op = (struct sdgen_softmax){
+        .n = x->ne[0],
+        .rows = {x->ne[1], x->ne[2], x->ne[3]},
+        .x = x->data,
+        .x_stride = {(int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
+        .y = dst->data,
+        .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
+        .sinks = sinks ? sinks->data : NULL,
+        .scale = ggml_get_op_params_f32(dst, 0),
+        .max_bias = ggml_get_op_params_f32(dst, 1),
+    };
+    if (mask) {
+        if (!sdgen_type_of(mask, &op->mask_type) || mask->nb[0] != ggml_type_size(mask->type) || sdgen_overlap(mask, dst))
+            return false;
+        op->mask = mask->data;
+        op->mask_extent[0] = mask->ne[2];
+        op->mask_extent[1] = mask->ne[3];
+        for (int d = 0; d < 3; d++)
+            op->mask_stride[d] = (int64_t)mask->nb[d + 1];
+    }
+    return (!sinks || !sdgen_overlap(sinks, dst)) && sdgen_softmax_check(op) == NULL;
+}
+
+/* By nearest neighbours, to whole multiples. */
+static bool plan_upscale(const struct ggml_tensor *dst, struct sdgen_upscale *op)
+{
+    const struct ggml_tensor *x = dst->src[0];
+    if (dst->op_params[0] != GGML_SCALE_MODE_NEAREST || x->type != GGML_TYPE_F32 || !rows(dst) || ggml_nelements(dst) < FEW)
+        return false;
+    *op = (struct sdgen_upscale){
+        .x = x->data,
+        .x_stride = {(int64_t)x->nb[0], (int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
+        .y = dst->data,
+        .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
+    };
+    for (int d = 0; d < GGML_MAX_DIMS; d++) {
+        op->extent[d] = x->ne[d];
+        op->factor[d] = dst->ne[d] / x->ne[d];
+        if (op->factor[d] * x->ne[d] != dst->ne[d])
+            return false;
+    }
+    return sdgen_upscale_check(op) == NULL;
+}
+
+/* With zeros; not with what lies at the other end. */
+static bool plan_pad(const struct ggml_tensor *dst, struct sdgen_pad *op)
+{
+    const struct ggml_tensor *x = dst->src[0];
+    const int32_t *paddings = dst->op_params; /* before and after, dimension by dimension; whether circular */
+    if (paddings[8] || x->type != GGML_TYPE_F32 || !rows(dst) || ggml_nelements(dst) < FEW)
+        return false;
+    *op = (struct sdgen_pad){
+        .x = x->data,
+        .x_stride = {(int64_t)x->nb[0], (int64_t)x->nb[1], (int64_t)x->nb[2], (int64_t)x->nb[3]},
+        .y = dst->data,
+        .y_stride = {(int64_t)dst->nb[1], (int64_t)dst->nb[2], (int64_t)dst->nb[3]},
+    };
+    for (int d = 0; d < GGML_MAX_DIMS; d++) {
+        op->extent[d] = x->ne[d];
+        op->before[d] = paddings[2 * d];
+        op->after[d] = paddings[2 * d + 1];
+    }
+    return sdgen_pad_check(op) == NULL;
+}
+
+bool sdgen_knows(const struct ggml_tensor *node)
+{
+    enum sdgen_function function;
+    float parameters[2];
+    if (!(node->flags & GGML_TENSOR_FLAG_COMPUTE) || ggml_is_empty(node))
+        return false;
+    switch (node->op) {
+    case GGML_OP_MUL_MAT:
+    case GGML_OP_CONV_2D:
+    case GGML_OP_CONV_3D:
+    case GGML_OP_FLASH_ATTN_EXT:
+    case GGML_OP_GROUP_NORM:
+    case GGML_OP_NORM:
+    case GGML_OP_RMS_NORM:
+    case GGML_OP_SOFT_MAX:
+    case GGML_OP_UPSCALE:
+    case GGML_OP_PAD:
+    case GGML_OP_CONT:
+    case GGML_OP_CONCAT:
+    case GGML_OP_ADD:
+    case GGML_OP_MUL:
+    case GGML_OP_SCALE: return true;
+    default: return sdgen_function_of(node, &function, parameters);
+    }
+}
+
 void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_node_plan *plan)
 {
     const struct ggml_tensor *node = graph->node[index];
@@ -229,8 +369,12 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
         taken = plan_conv2d(node, &plan->conv2d);
         plan->kind = SDGEN_CONV2D;
         break;
+    case GGML_OP_CONV_3D:
+        taken = plan_conv3d(node, &plan->conv2d);
+        plan->kind = SDGEN_CONV2D;
+        break;
     case GGML_OP_FLASH_ATTN_EXT:
-        taken = sdgen_plan_attention(node, &plan->attention.op);
+        taken = !sdgen_plan_attention(node, &plan->attention.op);
         plan->kind = SDGEN_ATTENTION;
         break;
     case GGML_OP_GROUP_NORM:
@@ -241,6 +385,18 @@ void sdgen_plan_node(const struct sdgen_graph *graph, int index, struct sdgen_no
     case GGML_OP_RMS_NORM:
         taken = plan_layer_norm(node, &plan->layer_norm);
         plan->kind = SDGEN_LAYER_NORM;
+        break;
+    case GGML_OP_SOFT_MAX:
+        taken = plan_softmax(node, &plan->softmax);
+        plan->kind = SDGEN_SOFTMAX;
+        break;
+    case GGML_OP_UPSCALE:
+        taken = plan_upscale(node, &plan->upscale);
+        plan->kind = SDGEN_UPSCALE;
+        break;
+    case GGML_OP_PAD:
+        taken = plan_pad(node, &plan->pad);
+        plan->kind = SDGEN_PAD;
         break;
     case GGML_OP_CONT:
         taken = ggml_are_same_shape(node, node->src[0]) && ggml_nelements(node) >= FEW && plan_permute(node->src[0], node, 0, plan->permute);
@@ -276,6 +432,9 @@ size_t sdgen_node_work_size(const struct sdgen_plan *with, const struct sdgen_no
     case SDGEN_LAYER_NORM: return sdgen_layer_norm_work_size(with, &plan->layer_norm, threads);
     case SDGEN_MAP: return sdgen_map_work_size(with, &plan->map, threads);
     case SDGEN_PERMUTE: return sdgen_permute_work_size(with, &plan->permute[0], threads);
+    case SDGEN_SOFTMAX: return sdgen_softmax_work_size(with, &plan->softmax, threads);
+    case SDGEN_UPSCALE: return sdgen_upscale_work_size(with, &plan->upscale, threads);
+    case SDGEN_PAD: return sdgen_pad_work_size(with, &plan->pad, threads);
     default: return 0;
     }
 }

@@ -1,9 +1,13 @@
 #include "sdgen-ggml.h"
 
+#include "gemm.h"
+#include "listing.h"
 #include "profile.h"
+#include "trace.h"
 
 #include "ggml-impl.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -19,6 +23,7 @@ static struct {
 /* Counts over all graphs so far, for SDGEN_VERBOSE. */
 static struct {
     _Atomic long long offered, taken;          /* products, convolutions and attentions, and those of them that were taken */
+    _Atomic long long others_offered, others_taken; /* norms, softmaxes, elementwise operations and copies */
     _Atomic long long doublings, doublings_copied; /* of an image that was not written; for how many it was copied */
     _Atomic long long attentions, inputs_copied, outputs_copied; /* made of a pattern of several nodes */
 } counts;
@@ -27,9 +32,16 @@ static void print_counts(void)
 {
     fprintf(stderr, "sdgen: took %lld of %lld nodes that are products, convolutions or attentions\n", atomic_load(&counts.taken),
             atomic_load(&counts.offered));
+    if (atomic_load(&counts.others_offered))
+        fprintf(stderr, "sdgen: took %lld of %lld other nodes: norms, softmaxes, elementwise operations, copies\n",
+                atomic_load(&counts.others_taken), atomic_load(&counts.others_offered));
     if (atomic_load(&counts.doublings))
         fprintf(stderr, "sdgen: doubled %lld images within convolutions, %lld of them copied first\n", atomic_load(&counts.doublings),
                 atomic_load(&counts.doublings_copied));
+    sdgen_reuse_print();
+    if (chosen.plan.store)
+        fprintf(stderr, "sdgen: %.1f MiB of transformed weights are kept at last\n",
+                (double)sdgen_store_counts(chosen.plan.store).bytes / (1 << 20));
     if (atomic_load(&counts.attentions))
         fprintf(stderr, "sdgen: made %lld attentions of several nodes each, %lld inputs copied first and %lld outputs last\n",
                 atomic_load(&counts.attentions), atomic_load(&counts.inputs_copied), atomic_load(&counts.outputs_copied));
@@ -79,15 +91,27 @@ static void choose(void)
         fprintf(stderr, "sdgen: %s\n", message);
     enum sdgen_level level = sdgen_select_level(sdgen_processor()->features, chosen.config.form, chosen.config.cap);
     chosen.plan = sdgen_plan(level, &chosen.config.tuning);
+    const bool ours = chosen.config.form != SDGEN_FORM_UPSTREAM;
+    if (ours && chosen.config.tuning.reuse != 0)
+        sdgen_reuse_start();
+    if (ours && chosen.config.store_mb > 0)
+        chosen.plan.store = sdgen_store_new((size_t)chosen.config.store_mb << 20);
     if (chosen.config.verbose) {
         print_choice(level);
-        if (chosen.config.form != SDGEN_FORM_UPSTREAM)
+        if (ours)
             atexit(print_counts);
     }
-    if (chosen.config.profile && chosen.config.form == SDGEN_FORM_UPSTREAM)
-        fprintf(stderr, "sdgen: SDGEN_PROFILE=1 shows nothing with SDGEN_KERNELS=upstream\n");
-    else if (chosen.config.profile)
-        atexit(print_profile);
+    if (!chosen.config.profile)
+        return;
+    if (chosen.config.form == SDGEN_FORM_UPSTREAM) {
+        fprintf(stderr, "sdgen: SDGEN_PROFILE shows nothing with SDGEN_KERNELS=upstream\n");
+        return;
+    }
+    if (chosen.config.trace && !sdgen_trace_open(chosen.config.trace, SDGEN_TRACE_EVENTS)) {
+        fprintf(stderr, "sdgen: SDGEN_PROFILE=%s: the file cannot be written: %s\n", chosen.config.trace, strerror(errno));
+        exit(2);
+    }
+    atexit(print_profile);
 }
 
 bool sdgen_ggml_active(void)
@@ -121,10 +145,10 @@ static bool doubles(const struct ggml_tensor *node)
 static void fuse_doubling(const struct sdgen_graph *graph, int at, int n_threads, size_t work_size,
                           struct sdgen_ggml_graph *state)
 {
-    const int convolution = state->node[at].head;
-    const struct ggml_tensor *doubled = graph->node[convolution]->src[1], *x = doubled->src[0];
+    const struct ggml_tensor *convolved = sdgen_convolved(graph->node[state->node[at].head]), *doubled = convolved->src[1];
+    const struct ggml_tensor *x = doubled->src[0];
     int index = sdgen_graph_index(graph, doubled);
-    if (index < 0 || graph->reader[index] != convolution || !doubles(doubled))
+    if (index < 0 || sdgen_graph_reader(graph, doubled) != convolved || !doubles(doubled))
         return;
     bool stays = sdgen_graph_stays(graph, x, index + 1, at + 1);
     struct sdgen_conv2d fused = state->node[at].conv2d;
@@ -190,8 +214,7 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     rest.work = (char *)team->work + elsewhere;
     rest.work_size = team->work_size - elsewhere;
     sdgen_attention(&chosen.plan, &op, &rest);
-    if (team->nth > 1)
-        team->barrier(team->barrier_data);
+    sdgen_wait(team);
     const struct sdgen_copy copy = {.src = team->work,
                                     .dst = (char *)plan->attention.op.c,
                                     .row_bytes = LINE,
@@ -201,13 +224,27 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     const size_t done = plan->attention.elsewhere / LINE * LINE;
     if (team->ith == 0)
         memcpy(copy.dst + done, copy.src + done, plan->attention.elsewhere - done);
+    sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
+}
+
+static void fuse_im2col(const struct sdgen_graph *graph, const struct sdgen_im2col_match *match, struct sdgen_ggml_graph *state)
+{
+    for (int i = 0; i < match->nodes; i++)
+        state->node[match->node[i]] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
+    if (match->copy_at >= 0) {
+        state->node[match->copy_at] = (struct sdgen_node_plan){.kind = SDGEN_COPY, .copy = match->copy};
+        graph->filled[match->copy_at] = true;
+    }
+    state->node[match->at] = match->plan;
+    graph->filled[match->at] = true;
 }
 
 /* ---- nodes ---- */
 
 static bool offered(const struct ggml_tensor *node)
 {
-    return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D || node->op == GGML_OP_FLASH_ATTN_EXT) &&
+    return (node->op == GGML_OP_MUL_MAT || node->op == GGML_OP_CONV_2D || node->op == GGML_OP_CONV_3D ||
+            node->op == GGML_OP_FLASH_ATTN_EXT) &&
            (node->flags & GGML_TENSOR_FLAG_COMPUTE) && !ggml_is_empty(node);
 }
 
@@ -216,13 +253,22 @@ static size_t node_work_size(const struct sdgen_node_plan *plan, int n_threads)
     return sdgen_node_work_size(&chosen.plan, plan, n_threads);
 }
 
-/* As chains are listed. */
-static void print_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
+static void list_gated(const struct sdgen_graph *graph, int at, const int needless[], int count)
 {
-    fprintf(stderr, "sdgen: chain of");
-    for (int i = count - 1; i >= 0; i--)
-        fprintf(stderr, " %s +", ggml_op_desc(graph->node[needless[i]]));
-    fprintf(stderr, " %s (%s); no more: it is gated\n", ggml_op_desc(graph->node[at]), graph->node[at]->name);
+    int node[SDGEN_GATE_NODES + 1];
+    for (int i = 0; i < count; i++)
+        node[i] = needless[count - 1 - i];
+    node[count] = at;
+    sdgen_list_chain(graph, node, count + 1, "it is gated");
+}
+
+static void list_flash_attentions(const struct sdgen_graph *graph)
+{
+    for (int i = 0; i < graph->nodes; i++) {
+        struct sdgen_attention op;
+        if (offered(graph->node[i]) && graph->node[i]->op == GGML_OP_FLASH_ATTN_EXT)
+            sdgen_list_flash_attention(graph->node[i], &op, sdgen_plan_attention(graph->node[i], &op));
+    }
 }
 
 static bool can_head_chain(const struct sdgen_node_plan *plan)
@@ -245,20 +291,38 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     state->nodes = graph.nodes;
     state->threads = n_threads;
     memset(state->queue, 0, sizeof state->queue);
-    state->profile.entry = -1;
+    state->profile = NULL;
     state->plan = &chosen.plan;
     for (int i = 0; i < graph.nodes; i++)
         sdgen_plan_node(&graph, i, &state->node[i]);
+    if (verbose)
+        list_flash_attentions(&graph);
     for (int i = 0; i < graph.nodes; i++) {
-        struct sdgen_attention_match match;
-        if (graph.node[i]->op != GGML_OP_SOFT_MAX || !sdgen_match_attention(&graph, i, &match))
+        struct sdgen_im2col_match match;
+        if (!sdgen_match_im2col(&graph, i, &match))
             continue;
-        struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
-        plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
-        if (node_work_size(&plan, n_threads) <= work_size)
-            fuse_attention(&match, &plan, state);
+        if (node_work_size(&match.plan, n_threads) <= work_size)
+            fuse_im2col(&graph, &match, state);
         else
-            sdgen_unmatch_attention(&graph, &match);
+            sdgen_unmatch_im2col(&graph, &match);
+    }
+    for (int i = 0; i < graph.nodes; i++) {
+        if (graph.node[i]->op != GGML_OP_SOFT_MAX)
+            continue;
+        struct sdgen_attention_match match;
+        const char *why = sdgen_match_attention(&graph, i, &match);
+        if (!why) {
+            struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
+            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
+            if (node_work_size(&plan, n_threads) <= work_size)
+                fuse_attention(&match, &plan, state);
+            else {
+                sdgen_unmatch_attention(&graph, &match);
+                why = "it would need more working memory";
+            }
+        }
+        if (verbose)
+            sdgen_list_attention(&graph, i, &match, why);
     }
     for (int i = 0; i < graph.nodes; i++) {
         struct sdgen_node_plan gated;
@@ -274,7 +338,7 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         if (fits) {
             state->node[i] = gated;
             if (verbose)
-                print_gated(&graph, i, needless, count);
+                list_gated(&graph, i, needless, count);
         }
         graph.filled[i] = fits;
     }
@@ -284,6 +348,10 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
     for (int i = 0; i < graph.nodes; i++)
         if (state->node[i].kind == SDGEN_CONV2D)
             fuse_doubling(&graph, i, n_threads, work_size, state);
+    for (int i = 0; i < graph.nodes; i++)
+        if (state->node[i].kind == SDGEN_CONV2D)
+            sdgen_read_tokens(&graph, state, i, work_size, verbose);
+    sdgen_reuse_plan(&graph, state);
     sdgen_share_inputs(&graph, state, work_size, verbose);
     /* What more became of was seen to fit. What did not become anything else may need more than there is: ggml_graph_plan knew of what
      * it would become, or planned for another graph, or for fewer threads. */
@@ -327,6 +395,9 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
         bool copied = plan->kind == SDGEN_COPY, whole = offered(node) && plan->kind != SDGEN_LEFT_TO_GGML;
         counts.offered += offered(node);
         counts.taken += whole;
+        const bool other = !offered(node) && sdgen_knows(node);
+        counts.others_offered += other;
+        counts.others_taken += other && plan->kind != SDGEN_LEFT_TO_GGML;
         counts.doublings += plan->kind == SDGEN_CONV2D && plan->conv2d.x_doubled;
         counts.doublings_copied += copied && node->op == GGML_OP_UPSCALE;
         counts.attentions += plan->kind == SDGEN_ATTENTION && node->op != GGML_OP_FLASH_ATTN_EXT;
@@ -337,16 +408,23 @@ static void count(const struct ggml_cgraph *graph, const struct sdgen_ggml_graph
 
 struct sdgen_ggml_graph *sdgen_ggml_begin(const struct ggml_cgraph *graph, int n_threads, size_t work_size)
 {
-    struct sdgen_ggml_graph *state = sdgen_ggml_active() ? plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1) : NULL;
+    if (!sdgen_ggml_active())
+        return NULL;
+    sdgen_reuse_tick();
+    if (chosen.plan.store)
+        sdgen_store_tick(chosen.plan.store);
+    struct sdgen_ggml_graph *state = plan_graph(graph, n_threads, work_size, chosen.config.verbose > 1);
     if (state && chosen.config.verbose)
         count(graph, state);
+    if (state && chosen.config.profile)
+        state->profile = sdgen_profile_begin(state);
     return state;
 }
 
 void sdgen_ggml_end(struct sdgen_ggml_graph *state)
 {
-    if (state && chosen.config.profile)
-        sdgen_profile_finish(state);
+    if (state && state->profile)
+        sdgen_profile_finish(state->profile);
     free_plan(state);
 }
 
@@ -355,9 +433,14 @@ static void compute_permute(const struct sdgen_node_plan *plan, const struct sdg
     sdgen_permute(&chosen.plan, &plan->permute[0], team);
     if (!plan->permute[1].x)
         return;
-    if (team->nth > 1)
-        team->barrier(team->barrier_data); /* they share their working memory */
+    sdgen_wait(team); /* they share their working memory */
     sdgen_permute(&chosen.plan, &plan->permute[1], team);
+}
+
+static void compute_copy(const struct sdgen_node_plan *plan, const struct sdgen_team *team)
+{
+    copy_rows(&plan->copy, team->ith, team->nth);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }
 
 /* false: left to ggml. */
@@ -371,7 +454,10 @@ static bool compute(const struct sdgen_node_plan *plan, const struct sdgen_team 
     case SDGEN_LAYER_NORM: sdgen_layer_norm(&chosen.plan, &plan->layer_norm, team); return true;
     case SDGEN_MAP: sdgen_map(&chosen.plan, &plan->map, team); return true;
     case SDGEN_PERMUTE: compute_permute(plan, team); return true;
-    case SDGEN_COPY: copy_rows(&plan->copy, team->ith, team->nth); return true;
+    case SDGEN_SOFTMAX: sdgen_softmax(&chosen.plan, &plan->softmax, team); return true;
+    case SDGEN_UPSCALE: sdgen_upscale(&chosen.plan, &plan->upscale, team); return true;
+    case SDGEN_PAD: sdgen_pad(&chosen.plan, &plan->pad, team); return true;
+    case SDGEN_COPY: compute_copy(plan, team); return true;
     case SDGEN_NOTHING: return true;
     default: return false;
     }
@@ -381,14 +467,19 @@ int sdgen_ggml_compute(struct sdgen_ggml_graph *state, int node_index, int ith, 
                        void (*barrier)(void *pool), void *pool)
 {
     const struct sdgen_node_plan *plan = &state->node[node_index];
-    const struct sdgen_team team = {
-        .ith = ith, .nth = nth, .queue = state->queue, .work = work, .work_size = work_size, .barrier = barrier, .barrier_data = pool};
-    const bool profiled = chosen.config.profile && ith == 0;
-    if (profiled)
-        sdgen_profile_begin(state, node_index);
-    if (!compute(plan, &team))
+    const struct sdgen_team team = {.ith = ith,
+                                    .nth = nth,
+                                    .queue = state->queue,
+                                    .work = work,
+                                    .work_size = work_size,
+                                    .barrier = barrier,
+                                    .barrier_data = pool,
+                                    .clock = state->profile ? sdgen_profile_node(state->profile, ith, node_index) : NULL};
+    if (plan->kind == SDGEN_MATMUL && plan->reusable) {
+        if (sdgen_reuse_matmul(state, plan, &team) && state->profile)
+            sdgen_profile_reused(state->profile, ith);
+    } else if (!compute(plan, &team)) {
         return 0;
-    if (profiled)
-        sdgen_profile_end(state);
+    }
     return 1 + plan->idle;
 }

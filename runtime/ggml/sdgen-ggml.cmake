@@ -10,10 +10,10 @@ function(sdgen_add_to target)
     add_subdirectory(${SDGEN_RUNTIME} ${CMAKE_BINARY_DIR}/sdgen)
   endif()
   find_package(Threads REQUIRED)
-  target_sources(${target} PRIVATE ${SDGEN_RUNTIME}/ggml/sdgen-ggml.c ${SDGEN_RUNTIME}/ggml/graph.c
-                                   ${SDGEN_RUNTIME}/ggml/attention-pattern.c ${SDGEN_RUNTIME}/ggml/plan.c
-                                   ${SDGEN_RUNTIME}/ggml/chains.c ${SDGEN_RUNTIME}/ggml/profile.c
-                                   ${SDGEN_RUNTIME}/ggml/gate-pattern.c ${SDGEN_RUNTIME}/ggml/linear-pattern.c)
+  set(hook attention-pattern.c chains.c gate-pattern.c graph.c im2col-pattern.c linear-pattern.c listing.c plan.c
+            profile.c reuse.c sdgen-ggml.c tokens-pattern.c trace.c)
+  list(TRANSFORM hook PREPEND ${SDGEN_RUNTIME}/ggml/)
+  target_sources(${target} PRIVATE ${hook})
   target_include_directories(${target} PUBLIC ${SDGEN_RUNTIME}/ggml PRIVATE ${SDGEN_RUNTIME})
   target_compile_definitions(${target} PUBLIC GGML_USE_SDGEN)
   target_link_libraries(${target} PRIVATE sdgen Threads::Threads)

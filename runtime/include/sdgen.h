@@ -1,8 +1,8 @@
 /* sdgen: matrix products, convolutions and attention on the processor, by kernels chosen at run time.
  *
- * No function here starts a thread, and none allocates memory while computing. The caller brings the threads (struct
- * sdgen_team): each calls the same function with the same operation, its own index and the same working memory. Results do
- * not depend on the number of threads.
+ * No function here starts a thread, and none allocates memory while computing, but for what a store keeps. The caller brings the
+ * threads (struct sdgen_team): each calls the same function with the same operation, its own index and the same working memory.
+ * Results do not depend on the number of threads.
  *
  * Strides are in bytes, extents in elements. */
 #ifndef SDGEN_H
@@ -65,6 +65,9 @@ struct sdgen_cpuid {
     bool tiles_permitted;                     /* the system lets processes that ask for them use AMX's tiles */
 };
 
+/* Asks the system to let this process use AMX's tiles, which it does not until it is asked; false where it refuses. */
+SDGEN_API bool sdgen_request_tiles(void);
+
 /* The features that these bits allow; a pure function. */
 SDGEN_API uint32_t sdgen_features(const struct sdgen_cpuid *cpuid);
 
@@ -93,7 +96,7 @@ enum sdgen_winograd_choice {
 
 /* What may be chosen otherwise than by processor and shape; -1: not. */
 struct sdgen_tuning {
-    int winograd, tile, kc, mc, nc, packed_mb;
+    int winograd, tile, kc, mc, nc, packed_mb, reuse;
 };
 
 /* One row for each member of struct sdgen_tuning. */
@@ -115,7 +118,9 @@ struct sdgen_config {
     enum sdgen_form form;     /* SDGEN_KERNELS=assembly|c|upstream */
     enum sdgen_level cap;     /* SDGEN_ISA=avx2|avx512: the richest level taken; the richest built if unset */
     int verbose;              /* SDGEN_VERBOSE=0|1|2 */
-    int profile;              /* SDGEN_PROFILE=0|1 */
+    int profile;              /* SDGEN_PROFILE=0|1, or FILE.json: 1 */
+    const char *trace;        /* that path, as it lies in the environment; or NULL */
+    int store_mb;             /* SDGEN_STORE_MB=0 to 1048576: MiB of transformed weights kept; 0 if unset */
     struct sdgen_tuning tuning; /* SDGEN_TUNE=name=value,..., over what the tuning file says */
 };
 
@@ -132,10 +137,11 @@ SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *
 struct sdgen_kernel_row {
     const char *name;      /* gemm_f32_6x16_avx2 */
     const char *operation; /* gemm, pack, pack_patches, map_silu, probe, ... */
-    const char *type;      /* f32, f16, bf16: of what it reads */
+    const char *type;      /* f32, f16, bf16, u32: of what it reads; probe: of the factors, also s8 and u8s8, "" where it makes no products */
     int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
-    int per_round;         /* probe: floating-point operations in a round, or instructions where it makes none; else 0 */
+    int per_round;         /* probe: multiplications and additions in a round, or instructions where it makes none; else 0 */
     enum sdgen_level level;
+    uint32_t features;     /* what the processor must have beside the level, of enum sdgen_feature; with AMX the system must be asked too */
     void (*function)(void);
 };
 SDGEN_API size_t sdgen_kernel_count(void);
@@ -154,6 +160,49 @@ struct sdgen_blocking {
 };
 SDGEN_API struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *processor);
 
+/* ---- what is kept, found by its contents ---- */
+
+/* A hash of contents; that of two different arrays of up to 64 MiB is the same with a chance of less than 2^-100. It is the same for
+ * every level, alignment and stride, not for every order of bytes. */
+struct sdgen_hash {
+    uint64_t word[2];
+};
+
+/* Of so many rows of so many bytes, stride bytes apart. */
+SDGEN_API struct sdgen_hash sdgen_hash(const struct sdgen_kernels *kernels, const void *data, size_t rows, size_t row_bytes,
+                                       ptrdiff_t stride);
+
+/* Arrays that are kept to be found by the hash of what they were made of; for several threads at a time. Time passes by ticks. An array
+ * that is in use, or was so less than SDGEN_STORE_BUSY ticks ago, is not given up for another one, which then is not kept: so of what
+ * is used in turns, and is more than there is room for, a part is found each time. Of the others the one used longest ago goes first.
+ * What was not used for SDGEN_STORE_IDLE ticks goes anyway. */
+enum { SDGEN_STORE_BUSY = 8, SDGEN_STORE_IDLE = 32 };
+
+struct sdgen_store;
+SDGEN_API struct sdgen_store *sdgen_store_new(size_t most_bytes); /* NULL where there is no memory */
+SDGEN_API void sdgen_store_free(struct sdgen_store *store);       /* nothing of it may be in use; NULL does nothing */
+SDGEN_API void sdgen_store_tick(struct sdgen_store *store);
+
+/* What is kept under a key, in use until it is released; NULL where nothing is. */
+SDGEN_API const void *sdgen_store_find(struct sdgen_store *store, struct sdgen_hash key);
+
+/* Memory for what is to be kept under a key, of so many bytes and aligned to 64, in use until it is released; NULL where there is no
+ * room for it, or no memory, or such an array is there or is being made. It is found once it is published. */
+SDGEN_API void *sdgen_store_add(struct sdgen_store *store, struct sdgen_hash key, size_t size);
+SDGEN_API void sdgen_store_publish(struct sdgen_store *store, const void *array);
+
+/* Whether there is room for an array of so many bytes. */
+SDGEN_API bool sdgen_store_has_room(struct sdgen_store *store, size_t size);
+
+/* An array is not used further, as often as it was found or added; one that was not published is given up. */
+SDGEN_API void sdgen_store_release(struct sdgen_store *store, const void *array);
+
+struct sdgen_store_counts {
+    int64_t bytes, arrays;        /* kept now, with what is kept beside each */
+    int64_t found, added, turned_away; /* since the beginning; those for which there was no room or memory */
+};
+SDGEN_API struct sdgen_store_counts sdgen_store_counts(struct sdgen_store *store);
+
 /* ---- threads ---- */
 
 /* How many threads a program should have where its user says nothing. */
@@ -166,6 +215,30 @@ SDGEN_API int sdgen_threads_of(int online, int allowed, int quota);
  * What /proc and /sys say is looked for below a folder, "" for the system's own. */
 SDGEN_API int sdgen_quota(const char *root);
 
+/* What a thread does within an operation. */
+enum sdgen_phase {
+    SDGEN_PHASE_OTHER,     /* none of those below */
+    SDGEN_PHASE_PACK,      /* lays out anew what products read, weights or activations */
+    SDGEN_PHASE_TRANSFORM, /* Winograd's: of input, weights and output */
+    SDGEN_PHASE_PRODUCT,   /* products, with scale and bias; in attention scores and exponentials as well, which are made with them; and
+                              what comes after a product of few rows where it is added to c tile by tile */
+    SDGEN_PHASE_EPILOGUE,  /* what comes after a product: `after`, the gate, attention's division by the sums and joining of its parts */
+    SDGEN_PHASE_ELEMENTS,  /* all of a norm, an elementwise operation or a copy */
+    SDGEN_PHASE_WAIT,      /* for the team's other threads */
+    SDGEN_PHASES
+};
+SDGEN_API const char *sdgen_phase_name(enum sdgen_phase phase); /* "pack"; NULL where there is none */
+
+/* What a thread spends its time on: where a phase ends, what has passed since the one before it ended is added to it. Of one thread,
+ * for one operation or several. */
+struct sdgen_clock {
+    int64_t mark;                /* when the last phase ended; to begin with, sdgen_now() */
+    int64_t spent[SDGEN_PHASES]; /* nanoseconds */
+    void (*ended)(struct sdgen_clock *clock, enum sdgen_phase phase, int64_t begin, int64_t end); /* told of each, or NULL */
+};
+SDGEN_API int64_t sdgen_now(void); /* nanoseconds since some time in the past */
+SDGEN_API void sdgen_clock_end(struct sdgen_clock *clock, enum sdgen_phase phase);
+
 enum { SDGEN_QUEUE_SIZE = 128 };
 
 struct sdgen_team {
@@ -176,6 +249,7 @@ struct sdgen_team {
     size_t work_size;      /* at least what the operation's *_work_size says for nth threads */
     void (*barrier)(void *barrier_data); /* returns when all nth threads have called it; may be NULL if nth is 1 */
     void *barrier_data;
+    struct sdgen_clock *clock; /* this thread's own; NULL: nothing is measured */
 };
 
 /* ---- operations ---- */
@@ -272,7 +346,22 @@ struct sdgen_matmul {
  *
  * with 0 for x outside of the image. w is without gaps, so is each image of c (its batches lie c_batch_stride apart); rows of x
  * are x_row_stride apart, and the pixels of a row side by side. Where x is doubled, the convolution is that of an image of twice the
- * width and height, which repeats each pixel of x two by two and is never written. */
+ * width and height, which repeats each pixel of x two by two and is never written. Where x_pixel_stride is not 0, the channels of a
+ * pixel are side by side in x, and the pixels, row after row, so far apart, as tokens are; x_row_stride and x_channel_stride are not
+ * looked at. That is for kernels of 1 by 1 with strides of 1, no padding, no frames, and x not doubled.
+ *
+ * Of frames too, where frames.out is not 0, and then x is not doubled:
+ *
+ *   c[b][oc][oz][oy][ox] = scale * sum over ic, kz, ky, kx of w[oc][ic][kz][ky][kx] * x[b][ic][oz sz + kz dz - pz][..][..] + bias[oc]
+ *
+ * with 0 for frames that x does not have; c may have fewer frames than there could be. A channel's frames are without gaps in c, and `after` counts them as batches of a first
+ * dimension, those of x and c as batches of a second. */
+struct sdgen_frames {
+    int64_t in, out; /* of x, of c */
+    int64_t kernel, stride, pad, dilation;
+    int64_t x_stride; /* from frame to frame */
+};
+
 struct sdgen_conv2d {
     int64_t batch;
     int64_t channels_in, channels_out;
@@ -290,6 +379,8 @@ struct sdgen_conv2d {
     const float *bias; /* [channels_out], or NULL */
     bool x_doubled;
     struct sdgen_after after;
+    int64_t x_pixel_stride; /* or 0 */
+    struct sdgen_frames frames;
 };
 
 /* Attention: for each query i, head h and batch b,
@@ -367,10 +458,53 @@ struct sdgen_layer_norm {
     struct sdgen_row_norm norm;
 };
 
+/* Softmax of each row of n elements, side by side in x, y and mask, over rows, heads and batches:
+ *
+ *   s[i] = scale * x[b][h][r][i] + slope[h] * mask[b % mask_extent[1]][h % mask_extent[0]][r][i]
+ *   y[b][h][r][i] = e^s[i] / (sum over j of e^s[j] + e^sinks[h])
+ *
+ * without a mask or sinks where they are NULL; slope 1, or ALiBi's where max_bias is more than 0, and then there is a mask. The sum is in
+ * double precision. Where all of a row is -infinity, and no sink is more, or any number is NaN or +infinity, all of its y are NaN. y may be
+ * the array of x, with the same strides. */
+struct sdgen_softmax {
+    int64_t n, rows[3]; /* rows, heads, batches */
+    const float *x;
+    int64_t x_stride[3];
+    float *y;
+    int64_t y_stride[3];
+    const void *mask; /* or NULL */
+    enum sdgen_type mask_type;
+    int64_t mask_stride[3], mask_extent[2]; /* extent: heads and batches that it has */
+    const float *sinks; /* [heads], or NULL */
+    float scale, max_bias;
+};
+
 /* A copy of an array of up to four dimensions with other strides: y[i] = x[i]. The elements of the first dimension are side by side in
  * y. A signalling NaN may become a quiet one. */
 struct sdgen_permute {
     int64_t extent[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
+/* An array of up to four dimensions, each of whose elements is repeated along each of them: y[i] = x[i / factor]. The elements of the first
+ * dimension are side by side in y. A signalling NaN may become a quiet one. */
+struct sdgen_upscale {
+    int64_t extent[4]; /* of x */
+    int64_t factor[4];
+    const float *x;
+    int64_t x_stride[4];
+    float *y;
+    int64_t y_stride[3]; /* of all dimensions but the first */
+};
+
+/* An array of up to four dimensions among zeros, so many before and after it along each of them: y[i] = x[i - before], or 0 where x has no
+ * such element. The elements of the first dimension are side by side in y. */
+struct sdgen_pad {
+    int64_t extent[4]; /* of x */
+    int64_t before[4], after[4];
     const float *x;
     int64_t x_stride[4];
     float *y;
@@ -383,6 +517,7 @@ struct sdgen_plan {
     struct sdgen_blocking blocking;
     int tile_columns; /* 0: the tile is chosen by shape; else the one of so many columns, which the level must have */
     enum sdgen_winograd_choice winograd; /* where it fits; else directly */
+    struct sdgen_store *store; /* of transformed weights, found by the weights themselves; NULL: none are kept */
 };
 
 /* NULL if the operation can be computed, else what is wrong with it, in a few words. */
@@ -393,6 +528,9 @@ SDGEN_API const char *sdgen_map_check(const struct sdgen_map *op);
 SDGEN_API const char *sdgen_permute_check(const struct sdgen_permute *op);
 SDGEN_API const char *sdgen_group_norm_check(const struct sdgen_group_norm *op);
 SDGEN_API const char *sdgen_layer_norm_check(const struct sdgen_layer_norm *op);
+SDGEN_API const char *sdgen_softmax_check(const struct sdgen_softmax *op);
+SDGEN_API const char *sdgen_upscale_check(const struct sdgen_upscale *op);
+SDGEN_API const char *sdgen_pad_check(const struct sdgen_pad *op);
 
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
@@ -405,6 +543,9 @@ SDGEN_API size_t sdgen_map_work_size(const struct sdgen_plan *plan, const struct
 SDGEN_API size_t sdgen_permute_work_size(const struct sdgen_plan *plan, const struct sdgen_permute *op, int nth);
 SDGEN_API size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth);
 SDGEN_API size_t sdgen_layer_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, int nth);
+SDGEN_API size_t sdgen_softmax_work_size(const struct sdgen_plan *plan, const struct sdgen_softmax *op, int nth);
+SDGEN_API size_t sdgen_upscale_work_size(const struct sdgen_plan *plan, const struct sdgen_upscale *op, int nth);
+SDGEN_API size_t sdgen_pad_work_size(const struct sdgen_plan *plan, const struct sdgen_pad *op, int nth);
 
 /* Called by each of the team's threads; every output is written, and the working memory free, when all have returned. The
  * operation must have passed its check. Outputs must not overlap inputs but where the operation says so. */
@@ -415,6 +556,9 @@ SDGEN_API void sdgen_map(const struct sdgen_plan *plan, const struct sdgen_map *
 SDGEN_API void sdgen_permute(const struct sdgen_plan *plan, const struct sdgen_permute *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_group_norm(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team);
 SDGEN_API void sdgen_layer_norm(const struct sdgen_plan *plan, const struct sdgen_layer_norm *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_softmax(const struct sdgen_plan *plan, const struct sdgen_softmax *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_upscale(const struct sdgen_plan *plan, const struct sdgen_upscale *op, const struct sdgen_team *team);
+SDGEN_API void sdgen_pad(const struct sdgen_plan *plan, const struct sdgen_pad *op, const struct sdgen_team *team);
 
 #ifdef __cplusplus
 }

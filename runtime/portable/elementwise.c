@@ -184,4 +184,20 @@ enum { LANES = 8 };
         sums[0] += sum[0];                                                 \
         sums[1] += square[0];                                              \
     }
+
+#define SDGEN_MAXIMUM_KERNEL(type, level, symbol)                                          \
+    void symbol(size_t n, const float *x, float *maximum)                                  \
+    {                                                                                      \
+        float largest[LANES];                                                              \
+        for (size_t lane = 0; lane < LANES; lane++)                                        \
+            largest[lane] = *maximum;                                                      \
+        size_t i = 0;                                                                      \
+        for (; i + LANES <= n; i += LANES)                                                 \
+            for (size_t lane = 0; lane < LANES; lane++)                                    \
+                largest[lane] = x[i + lane] > largest[lane] ? x[i + lane] : largest[lane]; \
+        for (; i < n; i++)                                                                 \
+            largest[0] = x[i] > largest[0] ? x[i] : largest[0];                            \
+        for (size_t lane = 0; lane < LANES; lane++)                                        \
+            *maximum = largest[lane] > *maximum ? largest[lane] : *maximum;                \
+    }
 #include "kernels.inc"

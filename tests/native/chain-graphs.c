@@ -604,6 +604,105 @@ static void joined(struct scene *scene)
     want(scene, ggml_concat(ctx, x, made(scene, 1, 9, 16, 20, 1), 3));
 }
 
+/* ---- images of tokens ---- */
+
+static struct ggml_tensor *to_tokens(struct scene *scene, struct ggml_tensor *x)
+{
+    struct ggml_context *ctx = scene->ctx;
+    return ggml_reshape_3d(ctx, ggml_cont(ctx, ggml_permute(ctx, x, 1, 2, 0, 3)), x->ne[2], x->ne[0] * x->ne[1], x->ne[3]);
+}
+
+static struct ggml_tensor *to_image(struct scene *scene, struct ggml_tensor *x, int64_t width)
+{
+    struct ggml_context *ctx = scene->ctx;
+    x = ggml_cont(ctx, ggml_permute(ctx, x, 1, 0, 2, 3));
+    return ggml_reshape_4d(ctx, x, width, x->ne[0] / width, x->ne[1], x->ne[2]);
+}
+
+/* A transformer's way in and out. */
+static void tokens_of_transformer(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 1, 13, 11, 36, 2), *h = ggml_group_norm(ctx, x, 4, 1e-6f);
+    h = ggml_add_inplace(ctx, ggml_mul_inplace(ctx, h, channels(scene, h)), channels(scene, h));
+    h = to_tokens(scene, convolved(scene, h, 36, 1));
+    h = ggml_add(ctx, columns(scene, projected(scene, ggml_rms_norm(ctx, h, 1e-5f), 36)), h);
+    want(scene, ggml_add(ctx, convolved(scene, to_image(scene, h, 13), 36, 1), x));
+}
+
+enum tokens_form { TIGHT, WITH_GAPS, WITH_LARGER_KERNEL, COPIED_AS_THEY_ARE };
+
+/* The convolution's result, with a residual; the copy is `image`. */
+static struct ggml_tensor *of_tokens(struct scene *scene, enum tokens_form form, struct ggml_tensor **tokens, struct ggml_tensor **image)
+{
+    struct ggml_context *ctx = scene->ctx;
+    scene->apart = true;
+    *tokens = made(scene, 1, 40, 143, 1, 1);
+    struct ggml_tensor *x = *tokens;
+    if (form == WITH_GAPS)
+        x = ggml_view_2d(ctx, x, 33, 143, x->nb[1], 3 * x->nb[0]);
+    *image = form == COPIED_AS_THEY_ARE ? ggml_reshape_4d(ctx, ggml_cont(ctx, x), 13, 11, 40, 1) : to_image(scene, x, 13);
+    struct ggml_tensor *residual = made(scene, 1, 13, 11, 20, 1);
+    expand(scene, residual);
+    expand(scene, *image);
+    return ggml_add(ctx, convolved(scene, *image, 20, form == WITH_LARGER_KERNEL ? 3 : 1), residual);
+}
+
+static void tokens_in(struct scene *scene, enum tokens_form form)
+{
+    struct ggml_tensor *tokens, *image;
+    want(scene, of_tokens(scene, form, &tokens, &image));
+}
+
+static void tokens_convolved(struct scene *scene)
+{
+    tokens_in(scene, TIGHT);
+}
+
+static void tokens_with_gaps(struct scene *scene)
+{
+    tokens_in(scene, WITH_GAPS);
+}
+
+/* Next to that. */
+static void tokens_with_larger_kernel(struct scene *scene)
+{
+    tokens_in(scene, WITH_LARGER_KERNEL);
+}
+
+static void tokens_copied_as_they_are(struct scene *scene)
+{
+    tokens_in(scene, COPIED_AS_THEY_ARE);
+}
+
+static void tokens_for_two(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    want(scene, ggml_neg(scene->ctx, image));
+    want(scene, y);
+}
+
+static void tokens_wanted(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    want(scene, image->src[0]);
+    want(scene, y);
+}
+
+static void tokens_overwritten(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    clobber(scene, tokens);
+    want(scene, y);
+}
+
+static void tokens_under_result(struct scene *scene)
+{
+    struct ggml_tensor *tokens, *image, *y = of_tokens(scene, TIGHT, &tokens, &image);
+    want(scene, y);
+    scene->overlay[scene->overlays++] = (struct overlay){.node = y, .on = tokens, .offset = SHIFT};
+}
+
 /* ---- products of one input, and a norm before them; memory is used again only by hand ---- */
 
 static struct ggml_tensor *input(struct scene *scene, int64_t n, int64_t rows, int64_t batch)
@@ -888,6 +987,15 @@ static const struct {
     {"half_factor", half_factor},
     {"permuted", permuted},
     {"joined", joined},
+    {"tokens_of_transformer", tokens_of_transformer},
+    {"tokens_convolved", tokens_convolved},
+    {"tokens_with_gaps", tokens_with_gaps},
+    {"tokens_with_larger_kernel", tokens_with_larger_kernel},
+    {"tokens_copied_as_they_are", tokens_copied_as_they_are},
+    {"tokens_for_two", tokens_for_two},
+    {"tokens_wanted", tokens_wanted},
+    {"tokens_overwritten", tokens_overwritten},
+    {"tokens_under_result", tokens_under_result},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
@@ -958,7 +1066,13 @@ static struct ggml_tensor *convolution(struct scene *scene, struct ggml_tensor *
     struct ggml_context *ctx = scene->ctx;
     int64_t kernel = once_in(4) ? 1 : 3;
     struct ggml_tensor *w = leaf(scene, GGML_TYPE_F32, 1 / sqrtf((float)(x->ne[2] * kernel * kernel)), kernel, kernel, x->ne[2], out);
-    struct ggml_tensor *c = ggml_conv_2d_direct(ctx, w, x, 1, 1, (int)kernel / 2, (int)kernel / 2, 1, 1);
+    int pad = (int)kernel / 2;
+    const bool direct = !once_in(4);
+    if (!direct && once_in(2)) {
+        x = ggml_pad_ext(ctx, x, pad, pad, pad, pad, 0, 0, 0, 0);
+        pad = 0;
+    }
+    struct ggml_tensor *c = direct ? ggml_conv_2d_direct(ctx, w, x, 1, 1, pad, pad, 1, 1) : ggml_conv_2d(ctx, w, x, 1, 1, pad, pad, 1, 1);
     if (once_in(8))
         c = ggml_scale(ctx, c, 0.5f);
     return sometimes_shared(scene, once_in(5) ? c : maybe_in_place(scene, sometimes_shared(scene, c), channels(scene, c), false));

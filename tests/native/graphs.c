@@ -1,16 +1,21 @@
-/* Graphs by the patched ggml, those with attention in them here, those of chains in chain-graphs.c:
+/* Graphs by the patched ggml, those with attention in them here, those of chains in chain-graphs.c,
+ * those of operations by themselves in single-graphs.c:
  *
  *   graphs CASE
  *   graphs random FIRST COUNT, or networks FIRST COUNT: random ones of these seeds, of attentions or of parts of models
  *   graphs tight FIRST COUNT: random ones of both kinds with less working memory than they are planned with
  *   graphs pieces: all cases cut in two, at each of their nodes
  *   graphs aborted: all cases ended early, after each of their nodes, and computed again
+ *   graphs at_once CASE: several graphs of the case, in step with each other, a few times
  *
  * Computes a graph with several numbers of threads, which may not make a difference, then by ggml alone, and says on stdout how far the
  * worst numbers of both are from the exact ones, relative to the largest of their tensor. What the hook took it says itself on stderr
  * (SDGEN_VERBOSE=1). */
+#define _POSIX_C_SOURCE 200809L
+
 #include "graphs.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,6 +278,49 @@ static void convolve(const struct ggml_tensor *t, const double *w_at, const doub
     }
 }
 
+/* The images that a convolution's kernel reads: place by place of the kernel and channel in, of one, two or three dimensions. */
+static void patches(const struct ggml_tensor *t, const double *x_at, double *to)
+{
+    const struct ggml_tensor *w = t->src[0], *x = t->src[1];
+    const int32_t *p = t->op_params;
+    const bool deep = t->op == GGML_OP_IM2COL_3D, flat = !deep && p[6] != 1;
+    const int64_t kernel[] = {w->ne[0], flat ? 1 : w->ne[1], deep ? w->ne[2] : 1};
+    const int64_t size[] = {x->ne[0], flat ? 1 : x->ne[1], deep ? x->ne[2] : 1};
+    const int dimensions = deep ? 3 : 2;
+    const int64_t channels = t->ne[0] / (kernel[0] * kernel[1] * kernel[2]);
+    const int64_t frames = deep ? t->ne[3] / (x->ne[3] / channels) : 1;
+    FOR_ALL(t) {
+        int64_t tap = i0, out[] = {i1, flat ? 0 : i2, i3 % frames}, in[3] = {0}, image = flat ? i2 : i3 / frames;
+        bool inside = true;
+        for (int d = 0; d < 3; d++) {
+            in[d] = tap % kernel[d];
+            tap /= kernel[d];
+            if (d < dimensions && !(flat && d == 1))
+                in[d] = out[d] * p[d] + in[d] * p[2 * dimensions + d] - p[dimensions + d];
+            inside = inside && in[d] >= 0 && in[d] < size[d];
+        }
+        int64_t pixel = ((image * channels + tap) * size[2] + in[2]) * size[1] * size[0] + in[1] * size[0] + in[0];
+        to[place(t, i0, i1, i2, i3)] = inside ? x_at[pixel] : 0;
+    }
+}
+
+static void convolve_frames(const struct ggml_tensor *t, const double *w_at, const double *x_at, double *to)
+{
+    const struct ggml_tensor *w = t->src[0], *x = t->src[1];
+    const int32_t *p = t->op_params; /* strides, paddings, dilations; channels in, images, channels out */
+    FOR_ALL(t) {
+        double sum = 0;
+        for (int64_t c = 0; c < p[9]; c++)
+            for (int64_t k = 0; k < w->ne[0] * w->ne[1] * w->ne[2]; k++) {
+                int64_t kx = k % w->ne[0], ky = k / w->ne[0] % w->ne[1], kz = k / w->ne[0] / w->ne[1];
+                int64_t in_x = i0 * p[0] + kx * p[6] - p[3], in_y = i1 * p[1] + ky * p[7] - p[4], in_z = i2 * p[2] + kz * p[8] - p[5];
+                if (in_x >= 0 && in_x < x->ne[0] && in_y >= 0 && in_y < x->ne[1] && in_z >= 0 && in_z < x->ne[2])
+                    sum += w_at[place(w, kx, ky, kz, i3 % p[11] * p[9] + c)] * x_at[place(x, in_x, in_y, in_z, i3 / p[11] * p[9] + c)];
+            }
+        to[place(t, i0, i1, i2, i3)] = sum;
+    }
+}
+
 static void numbers_of(struct scene *scene, const struct ggml_tensor *t, double *to)
 {
     const struct ggml_tensor *a = t->src[0], *b = t->src[1];
@@ -338,11 +386,26 @@ static void numbers_of(struct scene *scene, const struct ggml_tensor *t, double 
             to[place(t, i0, i1, i2, i3)] = (second ? b_at : a_at)[place(second ? b : a, at[0], at[1], at[2], at[3])];
         }
         break;
+    case GGML_OP_PAD: {
+        const int32_t *p = t->op_params;
+        FOR_ALL(t) {
+            int64_t at[] = {i0 - p[0], i1 - p[2], i2 - p[4], i3 - p[6]};
+            bool inside = true;
+            for (int d = 0; d < 4; d++)
+                inside = inside && at[d] >= 0 && at[d] < a->ne[d];
+            to[place(t, i0, i1, i2, i3)] = inside ? a_at[place(a, at[0], at[1], at[2], at[3])] : 0;
+        }
+        break;
+    }
     case GGML_OP_UPSCALE:
         FOR_ALL(t)
-            to[place(t, i0, i1, i2, i3)] = a_at[place(a, i0 / (t->ne[0] / a->ne[0]), i1 / (t->ne[1] / a->ne[1]), i2, i3)];
+            to[place(t, i0, i1, i2, i3)] = a_at[place(a, i0 * a->ne[0] / t->ne[0], i1 * a->ne[1] / t->ne[1], i2 * a->ne[2] / t->ne[2],
+                                                      i3 * a->ne[3] / t->ne[3])];
         break;
     case GGML_OP_CONV_2D: convolve(t, a_at, b_at, to); break;
+    case GGML_OP_CONV_3D: convolve_frames(t, a_at, b_at, to); break;
+    case GGML_OP_IM2COL:
+    case GGML_OP_IM2COL_3D: patches(t, b_at, to); break;
     case GGML_OP_MUL_MAT:
         FOR_ALL(t) {
             double sum = 0;
@@ -511,11 +574,18 @@ struct run {
     bool use_ref;
     size_t work_size; /* bytes of working memory; 0: what is planned */
     int nodes;        /* ended after so many; 0: not ended early */
+    pthread_barrier_t *meeting; /* of graphs that are computed at once, after each node; or NULL */
 };
 
 static bool at_end(void *left)
 {
     return --*(int *)left == 0;
+}
+
+static bool meet(void *meeting)
+{
+    pthread_barrier_wait(meeting);
+    return false;
 }
 
 static void compute_nodes(struct ggml_cgraph *graph, const struct run *run)
@@ -529,8 +599,8 @@ static void compute_nodes(struct ggml_cgraph *graph, const struct run *run)
     plan.n_threads = run->threads;
     plan.use_ref = run->use_ref;
     int left = run->nodes;
-    plan.abort_callback = left ? at_end : NULL;
-    plan.abort_callback_data = &left;
+    plan.abort_callback = run->meeting ? meet : left ? at_end : NULL;
+    plan.abort_callback_data = run->meeting ? (void *)run->meeting : &left;
     enum ggml_status status = ggml_graph_compute(graph, &plan);
     if (status != GGML_STATUS_SUCCESS && !(run->nodes && left <= 0 && status == GGML_STATUS_ABORTED))
         die("failed");
@@ -1333,7 +1403,33 @@ static const struct {
     {"soft_max_of_no_product", soft_max_of_no_product},
 };
 
+/* ---- at once ---- */
+
+enum { AT_ONCE = 3, TIMES = 4 };
+
+struct one_of_several {
+    struct scene scene;
+    pthread_barrier_t *meeting;
+    pthread_t thread;
+};
+
+static void *compute_with_others(void *data)
+{
+    struct one_of_several *one = data;
+    for (int i = 0; i < TIMES; i++)
+        compute(&one->scene, &(struct run){.planned = 2, .threads = 2, .meeting = one->meeting});
+    return NULL;
+}
+
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
+
+static size_t single_cases(void)
+{
+    size_t count = 0;
+    while (single_case(count))
+        count++;
+    return count;
+}
 
 /* The name of a case; NULL from their number on. */
 static const char *case_name(size_t index)
@@ -1344,7 +1440,10 @@ static const char *case_name(size_t index)
     if (index < LENGTH(flashes))
         return flashes[index].name;
     index -= LENGTH(flashes);
-    return index < LENGTH(others) ? others[index].name : chain_case(index - LENGTH(others));
+    if (index < LENGTH(others))
+        return others[index].name;
+    index -= LENGTH(others);
+    return single_case(index) ? single_case(index) : chain_case(index - single_cases());
 }
 
 static struct scene build_case(size_t index)
@@ -1362,11 +1461,47 @@ static struct scene build_case(size_t index)
         return scene;
     }
     index -= LENGTH(flashes);
-    if (index < LENGTH(others))
+    if (index < LENGTH(others)) {
         others[index].build(&scene);
+        return scene;
+    }
+    index -= LENGTH(others);
+    if (single_case(index))
+        build_single_case(&scene, index);
     else
-        build_chain_case(&scene, index - LENGTH(others));
+        build_chain_case(&scene, index - single_cases());
     return scene;
+}
+
+static void run_at_once(size_t index)
+{
+    struct one_of_several several[AT_ONCE];
+    pthread_barrier_t meeting;
+    pthread_barrier_init(&meeting, NULL, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) {
+        several[i] = (struct one_of_several){.scene = build_case(index), .meeting = &meeting};
+        allocate(&several[i].scene);
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        pthread_create(&several[i].thread, NULL, compute_with_others, &several[i]);
+    double worst = 0;
+    for (int i = 0; i < AT_ONCE; i++) {
+        pthread_join(several[i].thread, NULL);
+        worst = fmax(worst, error_of(&several[i].scene));
+        free_scene(&several[i].scene);
+    }
+    pthread_barrier_destroy(&meeting);
+    printf("%.9g 0\n", worst);
+}
+
+static size_t case_index(const char *name)
+{
+    size_t index = 0;
+    while (case_name(index) && strcmp(case_name(index), name) != 0)
+        index++;
+    if (!case_name(index))
+        die("no such case");
+    return index;
 }
 
 static void run_all(double (*run_one)(struct scene *scene))
@@ -1396,13 +1531,10 @@ int main(int argc, char **argv)
         run_all(run_in_pieces);
     } else if (argc == 2 && strcmp(argv[1], "aborted") == 0) {
         run_all(run_aborted);
+    } else if (argc == 3 && strcmp(argv[1], "at_once") == 0) {
+        run_at_once(case_index(argv[2]));
     } else if (argc == 2) {
-        size_t index = 0;
-        while (case_name(index) && strcmp(case_name(index), argv[1]) != 0)
-            index++;
-        if (!case_name(index))
-            die("no such case");
-        struct scene scene = build_case(index);
+        struct scene scene = build_case(case_index(argv[1]));
         run(&scene);
     } else
         die("usage: see the beginning of graphs.c");

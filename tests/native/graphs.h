@@ -67,4 +67,8 @@ const char *chain_case(size_t index);
 void build_chain_case(struct scene *scene, size_t index);
 void build_network(struct scene *scene);
 
+/* Operations by themselves (single-graphs.c), likewise. */
+const char *single_case(size_t index);
+void build_single_case(struct scene *scene, size_t index);
+
 #endif

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "schedule.h"
 #include "support.h"
 
 static size_t whole_pages(size_t size)
@@ -51,6 +52,32 @@ void sdgen_test_gemm(size_t rows, size_t width, size_t k, const float *a, const 
     }
 }
 
+int64_t sdgen_test_queue(int64_t count, int64_t whole, int64_t most, int nth, bool tallied, const unsigned char *order, size_t length)
+{
+    struct sdgen_queue queue = {0};
+    int64_t taken[256] = {0}, last = 0, ranges = 0;
+    bool ended[256] = {false};
+    int left = nth;
+    for (size_t i = 0; left > 0; i++) {
+        int thread = order[i % length] % nth;
+        if (i >= length) /* so that all come to their end */
+            thread = (int)(i % (size_t)nth);
+        if (ended[thread])
+            continue;
+        int64_t begin, end;
+        if (!sdgen_queue_take(&queue, count, whole, most, nth, tallied ? &taken[thread] : NULL, &begin, &end)) {
+            ended[thread] = true;
+            left--;
+            continue;
+        }
+        if (begin != last || end <= begin || end > count || end - begin > most)
+            return -1;
+        last = end;
+        ranges++;
+    }
+    return last == count && queue.next == 0 && queue.left == 0 ? ranges : -2;
+}
+
 size_t sdgen_test_sizeof(const char *name)
 {
     static const struct {
@@ -63,7 +90,9 @@ size_t sdgen_test_sizeof(const char *name)
         SIZE(sdgen_operand),   SIZE(sdgen_map),      SIZE(sdgen_group_norm), SIZE(sdgen_layer_norm),
         SIZE(sdgen_epilogue),  SIZE(sdgen_patches),  SIZE(sdgen_scores),  SIZE(sdgen_unpack),
         SIZE(sdgen_map_run),   SIZE(sdgen_after),    SIZE(sdgen_attention), SIZE(sdgen_tuning),
-        SIZE(sdgen_permute),   SIZE(sdgen_row_norm), SIZE(sdgen_test_report),
+        SIZE(sdgen_permute), SIZE(sdgen_test_report), SIZE(sdgen_clock), SIZE(sdgen_team),
+        SIZE(sdgen_row_norm), SIZE(sdgen_softmax), SIZE(sdgen_upscale), SIZE(sdgen_hash),
+        SIZE(sdgen_store_counts), SIZE(sdgen_frames), SIZE(sdgen_pad),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0]; i++)

@@ -236,7 +236,7 @@ void parse_options(struct options *options, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},              {NULL, 0, NULL, 0}};
     const char *sets = NULL, *forms = NULL, *variants[MOST_ENTRIES], *shapes[MOST_SHAPES];
     int variant_count = 0, shape_count = 0, option;
-    struct sdgen_tuning tuning = {-1, -1, -1, -1, -1, -1, -1};
+    struct sdgen_tuning tuning = sdgen_untuned();
     char message[512];
     opterr = 0;
     *options = (struct options){.threads = team_processors(), .seconds = 0.7, .repetitions = 5};

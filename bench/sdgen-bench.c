@@ -7,7 +7,7 @@
 static int ways_of(const struct options *options, const struct shape *shape, struct entry *entries)
 {
     if (shape->kind == SHAPE_KERNEL) {
-        entries[0] = (struct entry){.level = shape->kernel->level, .tuning = {-1, -1, -1, -1, -1, -1}};
+        entries[0] = (struct entry){.level = shape->kernel->level, .tuning = sdgen_untuned()};
         return 1;
     }
     for (int i = 0; i < options->entry_count; i++) {

@@ -27,8 +27,17 @@ static const struct row {
      offsetof(struct sdgen_tuning, packed_mb)},
     {{"reuse", 0, 1, NULL, "products of the same inputs, step after step, kept (1) or computed each time (0)", "1"},
      offsetof(struct sdgen_tuning, reuse)},
+    {{"fuse", 0, 1, NULL, "operations that follow each other, one where that can be (1), or each by itself (0)", "1"},
+     offsetof(struct sdgen_tuning, fuse)},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
+
+struct sdgen_tuning sdgen_untuned(void)
+{
+    struct sdgen_tuning tuning;
+    memset(&tuning, -1, sizeof tuning); /* -1 in each member */
+    return tuning;
+}
 
 size_t sdgen_tunable_count(void)
 {
@@ -152,7 +161,7 @@ bool sdgen_tuning_from_environment(struct sdgen_tuning *tuning, enum sdgen_level
 {
     if (message_size > 0)
         *message = 0;
-    *tuning = (struct sdgen_tuning){-1, -1, -1, -1, -1, -1, -1};
+    *tuning = sdgen_untuned();
     read_file(tuning, level, message, message_size);
     const char *text = getenv("SDGEN_TUNE");
     char wrong[512] = "";

@@ -108,7 +108,7 @@ class Cpuid(Structure):
 
 
 class Tuning(Structure):
-    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb", "reuse")]
+    _fields_ = [(name, c_int) for name in ("winograd", "tile", "kc", "mc", "nc", "packed_mb", "reuse", "fuse")]
 
 
 class Config(Structure):

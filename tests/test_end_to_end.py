@@ -85,6 +85,16 @@ def test_forms_make_the_same_picture(models: Models, options: tuple[str, ...]) -
     assert psnr(assembly, c) >= 60
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--diffusion-fa",)], ids=["plain", "attention"])
+def test_pictures_with_and_without_fusion(models: Models, options: tuple[str, ...]) -> None:
+    fused, single = (
+        models.picture(f"fuse-{fuse}.png", "--steps", "2", *options, SDGEN_TUNE=f"fuse={fuse}") for fuse in (1, 0)
+    )
+    assert np.std(pixels(fused)) > 5
+    assert psnr(fused, single) >= 60
+
+
 def test_assembly_is_the_default_and_threads_do_not_change_the_picture(models: Models) -> None:
     one = models.picture("one.png", "-t", "1", SDGEN_KERNELS="assembly").read_bytes()
     for threads in ("2", "3"):

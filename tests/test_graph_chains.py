@@ -419,6 +419,15 @@ def test_pieces(graphs: Graphs, form: dict[str, str]) -> None:
     graphs.run("pieces", **form)
 
 
+@pytest.mark.parametrize("case", [*PATTERNS, *SHARED, *SEVERAL, *TOKENS])
+def test_without_fusion_each_node_is_computed(graphs: Graphs, case: str) -> None:
+    done = graphs.run(case, SDGEN_TUNE="fuse=0", SDGEN_VERBOSE="2", SDGEN_PROFILE="1")
+    # Small nodes by themselves are left to ggml, whose GELU is a table of half precision.
+    assert done.error <= (1e-3 if "gelu" in case else COARSE.get(case, ERROR))
+    assert not CHAIN.search(done.said) and not ONE_INPUT.search(done.said) and not done.made[0]
+    assert not [name for name in rows(done.said) if name.startswith("nothing ") or "gated" in name or "norm +" in name]
+
+
 def test_aborted(graphs: Graphs) -> None:
     """Ended early, and computed again."""
     graphs.run("aborted")

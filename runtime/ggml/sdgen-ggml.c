@@ -292,9 +292,87 @@ static bool can_head_chain(const struct sdgen_node_plan *plan)
            plan->kind == SDGEN_LAYER_NORM || plan->kind == SDGEN_MAP;
 }
 
+/* ---- what becomes of a graph's nodes, in order ---- */
+
+static void fuse_im2cols(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size)
+{
+    for (int i = 0; i < graph->nodes; i++) {
+        struct sdgen_im2col_match match;
+        if (!sdgen_match_im2col(graph, i, &match))
+            continue;
+        if (node_work_size(&match.plan, state->threads) <= work_size)
+            fuse_im2col(graph, &match, state);
+        else
+            sdgen_unmatch_im2col(graph, &match);
+    }
+}
+
+static void fuse_attentions(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size, bool verbose)
+{
+    for (int i = 0; i < graph->nodes; i++) {
+        if (graph->node[i]->op != GGML_OP_SOFT_MAX)
+            continue;
+        struct sdgen_attention_match match;
+        const char *why = sdgen_match_attention(graph, i, &match);
+        if (!why) {
+            struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
+            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
+            if (node_work_size(&plan, state->threads) <= work_size) {
+                fuse_attention(&match, &plan, state);
+            } else {
+                sdgen_unmatch_attention(graph, &match);
+                why = "it would need more working memory";
+            }
+        }
+        if (verbose)
+            sdgen_list_attention(graph, i, &match, why);
+    }
+}
+
+static void fuse_gates(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size, bool verbose)
+{
+    for (int i = 0; i < graph->nodes; i++) {
+        struct sdgen_node_plan gated;
+        int needless[SDGEN_GATE_NODES], count;
+        if (!sdgen_match_gate(graph->of, graph, state, i, &gated, needless, &count))
+            continue;
+        const bool fits = node_work_size(&gated, state->threads) <= work_size;
+        for (int j = 0; j < count; j++) {
+            graph->skipped[needless[j]] = fits;
+            if (fits)
+                state->node[needless[j]] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
+        }
+        if (fits) {
+            state->node[i] = gated;
+            if (verbose)
+                list_gated(graph, i, needless, count);
+        }
+        graph->filled[i] = fits;
+    }
+}
+
+static void fuse_chains(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size, bool verbose)
+{
+    for (int i = 0; i < graph->nodes; i++)
+        if (can_head_chain(&state->node[i]) && state->node[i].head == i && !graph->skipped[i])
+            sdgen_extend_chain(graph, state, i, work_size, verbose);
+}
+
+/* What convolutions read. */
+static void fuse_images(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, size_t work_size, bool verbose)
+{
+    for (int i = 0; i < graph->nodes; i++)
+        if (state->node[i].kind == SDGEN_CONV2D) {
+            fuse_norm(graph, i, work_size, verbose, state);
+            fuse_doubling(graph, i, state->threads, work_size, state);
+            sdgen_read_tokens(graph, state, i, work_size, verbose);
+        }
+}
+
 /* What becomes of each node of a graph, with no more than so much working memory; NULL where there is no memory for the plan. */
 static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_threads, size_t work_size, bool verbose)
 {
+    const bool fuse = chosen.config.tuning.fuse != 0;
     struct sdgen_graph graph;
     if (!sdgen_graph_init(&graph, of))
         return NULL;
@@ -313,71 +391,23 @@ static struct sdgen_ggml_graph *plan_graph(const struct ggml_cgraph *of, int n_t
         sdgen_plan_node(&graph, i, &state->node[i]);
     if (verbose)
         list_flash_attentions(&graph);
-    for (int i = 0; i < graph.nodes; i++) {
-        struct sdgen_im2col_match match;
-        if (!sdgen_match_im2col(&graph, i, &match))
-            continue;
-        if (node_work_size(&match.plan, n_threads) <= work_size)
-            fuse_im2col(&graph, &match, state);
-        else
-            sdgen_unmatch_im2col(&graph, &match);
+    if (fuse) {
+        fuse_im2cols(&graph, state, work_size);
+        fuse_attentions(&graph, state, work_size, verbose);
+        fuse_gates(&graph, state, work_size, verbose);
+        fuse_chains(&graph, state, work_size, verbose);
+        fuse_images(&graph, state, work_size, verbose);
     }
-    for (int i = 0; i < graph.nodes; i++) {
-        if (graph.node[i]->op != GGML_OP_SOFT_MAX)
-            continue;
-        struct sdgen_attention_match match;
-        const char *why = sdgen_match_attention(&graph, i, &match);
-        if (!why) {
-            struct sdgen_node_plan plan = {.kind = SDGEN_ATTENTION, .head = match.at, .attention.op = match.op};
-            plan.attention.elsewhere = match.aliased ? ggml_nbytes(match.output) : 0;
-            if (node_work_size(&plan, n_threads) <= work_size)
-                fuse_attention(&match, &plan, state);
-            else {
-                sdgen_unmatch_attention(&graph, &match);
-                why = "it would need more working memory";
-            }
-        }
-        if (verbose)
-            sdgen_list_attention(&graph, i, &match, why);
-    }
-    for (int i = 0; i < graph.nodes; i++) {
-        struct sdgen_node_plan gated;
-        int needless[SDGEN_GATE_NODES], count;
-        if (!sdgen_match_gate(of, &graph, state, i, &gated, needless, &count))
-            continue;
-        const bool fits = node_work_size(&gated, n_threads) <= work_size;
-        for (int j = 0; j < count; j++) {
-            graph.skipped[needless[j]] = fits;
-            if (fits)
-                state->node[needless[j]] = (struct sdgen_node_plan){.kind = SDGEN_NOTHING};
-        }
-        if (fits) {
-            state->node[i] = gated;
-            if (verbose)
-                list_gated(&graph, i, needless, count);
-        }
-        graph.filled[i] = fits;
-    }
-    for (int i = 0; i < graph.nodes; i++)
-        if (can_head_chain(&state->node[i]) && state->node[i].head == i && !graph.skipped[i])
-            sdgen_extend_chain(&graph, state, i, work_size, verbose);
-    for (int i = 0; i < graph.nodes; i++)
-        if (state->node[i].kind == SDGEN_CONV2D)
-            fuse_norm(&graph, i, work_size, verbose, state);
-    for (int i = 0; i < graph.nodes; i++)
-        if (state->node[i].kind == SDGEN_CONV2D)
-            fuse_doubling(&graph, i, n_threads, work_size, state);
-    for (int i = 0; i < graph.nodes; i++)
-        if (state->node[i].kind == SDGEN_CONV2D)
-            sdgen_read_tokens(&graph, state, i, work_size, verbose);
     sdgen_reuse_plan(&graph, state);
-    sdgen_share_inputs(&graph, state, work_size, verbose);
+    if (fuse)
+        sdgen_share_inputs(&graph, state, work_size, verbose);
     /* What more became of was seen to fit. What did not become anything else may need more than there is: ggml_graph_plan knew of what
      * it would become, or planned for another graph, or for fewer threads. */
     for (int i = 0; i < graph.nodes; i++)
         if (node_work_size(&state->node[i], n_threads) > work_size)
             state->node[i].kind = SDGEN_LEFT_TO_GGML;
-    sdgen_share_sums(&graph, state, verbose);
+    if (fuse)
+        sdgen_share_sums(&graph, state, verbose);
     for (int i = graph.nodes - 2; i >= 0; i--) {
         bool idle = state->node[i + 1].kind == SDGEN_NOTHING || ggml_op_is_empty(graph.node[i + 1]->op);
         state->node[i].idle = idle ? state->node[i + 1].idle + 1 : 0;

@@ -96,8 +96,10 @@ enum sdgen_winograd_choice {
 
 /* What may be chosen otherwise than by processor and shape; -1: not. */
 struct sdgen_tuning {
-    int winograd, tile, kc, mc, nc, packed_mb, reuse;
+    int winograd, tile, kc, mc, nc, packed_mb, reuse, fuse;
 };
+
+SDGEN_API struct sdgen_tuning sdgen_untuned(void); /* nothing is */
 
 /* One row for each member of struct sdgen_tuning. */
 struct sdgen_tunable {

@@ -1,8 +1,12 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity, pthread_setaffinity_np */
+#endif
 #include "team.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct member {
@@ -56,6 +60,49 @@ static void *serve(void *data)
     }
 }
 
+/* ---- processors ---- */
+
+int team_processors(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+/* Whether the processor is the first of its core's, as far as Linux says. */
+static bool is_first_of_core(int processor)
+{
+    char path[80];
+    int first = processor;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", processor);
+    FILE *file = fopen(path, "r");
+    if (file) {
+        if (fscanf(file, "%d", &first) != 1)
+            first = processor;
+        fclose(file);
+    }
+    return first == processor;
+}
+
+/* Keeps each thread on a processor, where there are enough; without that they go where the system has them. */
+static void pin(const struct team *team)
+{
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < team->threads)
+        return;
+    int next = 0;
+    for (int first = 1; first >= 0; first--)
+        for (int processor = 0; processor < CPU_SETSIZE && next < team->threads; processor++) {
+            if (!CPU_ISSET(processor, &allowed) || is_first_of_core(processor) != first)
+                continue;
+            CPU_ZERO(&one);
+            CPU_SET(processor, &one);
+            pthread_setaffinity_np(next == 0 ? pthread_self() : team->members[next].thread, sizeof one, &one);
+            next++;
+        }
+}
+
+/* ---- */
+
 struct team *team_start(int threads)
 {
     struct team *team = calloc(1, sizeof *team + (size_t)threads * sizeof *team->members);
@@ -70,6 +117,7 @@ struct team *team_start(int threads)
             return NULL;
         }
     }
+    pin(team);
     return team;
 }
 

@@ -1,4 +1,5 @@
-/* A team of threads for the bench: started once, spinning between the tasks so that starting one costs next to nothing. */
+/* A team of threads for the bench: started once, spinning between the tasks so that starting one costs next to nothing, and each kept
+ * on a processor of its own where there are as many: of different cores first. */
 #ifndef SDGEN_BENCH_TEAM_H
 #define SDGEN_BENCH_TEAM_H
 
@@ -7,6 +8,9 @@
 struct team;
 
 typedef void team_task(void *data, const struct sdgen_team *member);
+
+/* How many processors this process may run on. */
+int team_processors(void);
 
 /* NULL if the threads cannot be started. */
 struct team *team_start(int threads);

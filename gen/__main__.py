@@ -27,17 +27,27 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m gen",
         description="Writes the micro-kernels: .S files, kernels.h, kernels.inc, manifest.json and kernels.d.",
-        epilog="Example: python -m gen --isa avx2 --out build/",
+        epilog="Example: python -m gen --isa avx2 --out build/kernels/",
     )
     parser.add_argument(
         "--isa", default="all", metavar="LEVELS", help=f"levels to write kernels for (all by default): {_ISA_HELP}"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write into; made where it is missing")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder to write into, made where it is missing: NAME.S for each kernel and, beside them, kernels.h, "
+        "kernels.inc, winograd.h, manifest.json and kernels.d; what else lies there is left alone",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
 
     listing = commands.add_parser("list", help="list the kernels", description="Lists the kernels.")
     listing.add_argument("--isa", default=argparse.SUPPRESS, metavar="LEVELS", help=f"levels to list: {_ISA_HELP}")
-    listing.add_argument("--json", action="store_true", help="as JSON, with everything that is known of each kernel")
+    listing.add_argument(
+        "--json",
+        action="store_true",
+        help="as JSON, with everything that is known of each kernel; they are built for it, which takes some seconds",
+    )
 
     show = commands.add_parser("show", help="print a kernel's assembly", description="Prints a kernel's assembly.")
     show.add_argument("name", help="a kernel's name, as `list` prints it")
@@ -78,21 +88,19 @@ def _option(text: str) -> tuple[str, int]:
 
 
 def _list(levels: Sequence[str], as_json: bool) -> None:
-    kernels = [registry.build(spec) for spec in registry.specs(levels)]
+    specs = registry.specs(levels)
     if as_json:
-        print(json.dumps([registry.describe(kernel) for kernel in kernels], indent=1))
+        print(json.dumps([registry.describe(registry.build(spec)) for spec in specs], indent=1))
     elif sys.stdout.isatty():
-        table = Table("name", "operation", "types", "tile", "level", "extensions")
+        table = Table("name", "operation", "types", "tile", "level", "needs beside it")
         table.columns[0].no_wrap = True
-        for kernel in kernels:
-            spec = kernel.spec
-            tile = "x".join(map(str, spec.tile))
-            extensions = " ".join(kernel.extensions)
+        for spec in specs:
+            tile, extensions = "x".join(map(str, spec.tile)), " ".join(spec.extensions)
             table.add_row(spec.name, spec.operation, " ".join(spec.types), tile, spec.level, extensions)
         Console().print(table)
     else:
-        for kernel in kernels:
-            print(kernel.spec.name)
+        for spec in specs:
+            print(spec.name)
 
 
 def _predict(kernel: Kernel, processors: Sequence[str], as_json: bool) -> None:
@@ -138,7 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--out DIR is needed to write kernels (or a command: {commands})")
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
-            print(f"{chosen.out}: {len(changed)} files written" if changed else f"{chosen.out}: nothing changed")
+            kernels = sum(1 for path in changed if path.suffix == ".S")
+            written = f"{kernels} kernels (NAME.S) and {len(changed) - kernels} lists of them written"
+            print(f"{chosen.out}: {written if changed else 'nothing changed'}")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has enough, as `head` does
         return 0

@@ -230,4 +230,14 @@ MOMENTS_KERNEL = Signature("sdgen_moments_kernel", (("size_t", "n"), ("const flo
 
 MAXIMUM_KERNEL = Signature("sdgen_maximum_kernel", (("size_t", "n"), ("const float *", "x"), ("float *", "maximum")))
 
+NH_KERNEL = Signature(
+    "sdgen_nh_kernel",
+    (
+        ("size_t", "size"),
+        ("const void *", "data"),
+        ("const uint64_t *", "secrets"),
+        ("uint64_t *", "sums"),
+    ),
+)
+
 PROBE = Signature("sdgen_probe_kernel", (("size_t", "rounds"),))

@@ -16,7 +16,7 @@ from gen.elementwise import maximum, moments
 from gen.family import Family
 from gen.frames import TEMPLATES
 from gen.isa import EXTENSIONS, LEVELS
-from gen.microkernels import dot, gemm_f32, pack, pack_patches, probe
+from gen.microkernels import dot, gemm_f32, nh, pack, pack_patches, probe
 from gen.spec import KernelSpec
 from gen.winograd import input as winograd_input
 from gen.winograd import output as winograd_output
@@ -41,6 +41,7 @@ FAMILIES = (
     elementwise_map.FAMILY,
     moments.FAMILY,
     maximum.FAMILY,
+    nh.FAMILY,
     probe.FAMILY,
 )
 

@@ -229,6 +229,16 @@ typedef void sdgen_moments_kernel(size_t n, const float *x, double *sums);
  * maximum are aligned to 4 bytes. */
 typedef void sdgen_maximum_kernel(size_t n, const float *x, float *maximum);
 
+
+/* The part of a hash that reads (hash.c):
+ *
+ *   sums[p] = sum over i < size / 8 of (low(data[i]) + low(secrets[i + 8 p]) mod 2^32) * (high(data[i]) + high(secrets[i + 8 p]) mod 2^32)
+ *             mod 2^64,  p < 4
+ *
+ * with low and high the halves of a word of 64 bits. size: a multiple of 64 and not 0; data is aligned to nothing; secrets:
+ * [size / 8 + 24]. */
+typedef void sdgen_nh_kernel(size_t size, const void *data, const uint64_t *secrets, uint64_t *sums);
+
 /* Rounds of a register-only loop, for measuring the processor: each round makes as many instructions as the kernel's banner
  * says. */
 typedef void sdgen_probe_kernel(size_t rounds);

@@ -70,4 +70,5 @@ void sdgen_pad(const struct sdgen_plan *plan, const struct sdgen_pad *op, const 
     while (sdgen_queue_take(sdgen_queue(team), items, 1, items, team->nth, NULL, &first, &end))
         for (int64_t row = first * together; row < sdgen_min(end * together, rows); row++)
             fill_row(op, row);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
 }

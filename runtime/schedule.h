@@ -30,9 +30,8 @@ static inline struct sdgen_queue *sdgen_queue(const struct sdgen_team *team)
 static inline int64_t sdgen_queue_share(int64_t count, int64_t next, int64_t whole, int nth, int64_t taken)
 {
     int64_t left = count - next, share = left * (taken + whole) / (next + whole), even = count / nth - taken;
-    if (5 * taken * nth >= 4 * next && even > share)
-        share = even < left ? even : left;
-    return share;
+    share = 5 * taken * nth >= 4 * next && even > share ? even : share;
+    return share < left ? share : left;
 }
 
 /* Takes [*begin, *end), at most `most` items; false when none is left. Every thread takes until then, and not again.

@@ -80,6 +80,7 @@ static const struct sdgen_kernels tables[LEVELS] = {
 #define SDGEN_MAP_KERNEL(function, level, symbol) [LEVEL_##level].map[FUNCTION_##function] = symbol,
 #define SDGEN_MOMENTS_KERNEL(type, level, symbol) [LEVEL_##level].moments = symbol,
 #define SDGEN_MAXIMUM_KERNEL(type, level, symbol) [LEVEL_##level].maximum = symbol,
+#define SDGEN_NH_KERNEL(type, level, symbol) [LEVEL_##level].nh = symbol,
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) [LEVEL_##level].dot[TYPE_##type][rows][columns] = symbol,
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) [LEVEL_##level].gemm16[(width) / SDGEN_COLUMNS_STEP][rows] = symbol,
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) \
@@ -109,6 +110,7 @@ static const struct sdgen_kernel_row kernel_rows[] = {
 #define SDGEN_MAP_KERNEL(function, level, symbol) ROW("map_" #function, "f32", 0, 0, level, symbol)
 #define SDGEN_MOMENTS_KERNEL(type, level, symbol) ROW("moments", #type, 0, 0, level, symbol)
 #define SDGEN_MAXIMUM_KERNEL(type, level, symbol) ROW("maximum", #type, 0, 0, level, symbol)
+#define SDGEN_NH_KERNEL(type, level, symbol) ROW("nh", #type, 0, 0, level, symbol)
 #define SDGEN_DOT_KERNEL(type, rows, columns, level, symbol) ROW("dot", #type, rows, columns, level, symbol)
 #define SDGEN_GEMM16_KERNEL(type, rows, width, level, symbol) ROW("gemm16", #type, rows, width, level, symbol)
 #define SDGEN_WINOGRAD_INPUT_KERNEL(m, lanes, level, symbol) ROW("winograd_input", "f32", m, lanes, level, symbol)
@@ -270,6 +272,24 @@ int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv
         }
     }
     return best;
+}
+
+/* Where transformed weights are kept: with so few panels of tiles, for which they would be transformed, and so many input channels.
+ *
+ * Measured on one core of a Zen 5 that others shared, six layers of FP16 weights in turn, hash included: best times kept for those
+ * transformed at each use. C: 1280 channels at 8x8 1.8, at 16x16 1.5, 640 at 32x32 1.2. AVX2: 1280 at 8x8 1.04, 2560 at 8x8 1.00 to 1.05,
+ * 1280 and 2560 at 16x16 1.05 to 1.12, 640 at 16x16 1.04, 640 at 32x32 0.97, 320 at 16x16 0.74. AVX-512, whose transform takes half
+ * as long while memory is no faster: 0.88 to 1.0 at 8x8, 0.95 to 1.05 at 16x16. */
+static const struct {
+    int64_t most_panels, least_channels;
+} kept_weights[LEVELS] = {[SDGEN_LEVEL_C] = {8, 0}, [SDGEN_LEVEL_AVX2] = {1, 640}, [SDGEN_LEVEL_AVX512] = {0, 0}};
+
+bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panels)
+{
+    for (int level = 0; plan->store && level < LEVELS; level++)
+        if (plan->kernels == &tables[level])
+            return panels <= kept_weights[level].most_panels && op->channels_in >= kept_weights[level].least_channels;
+    return false;
 }
 
 /* Pixels of an image from which on a norm is better made a part of the convolution after it. With a norm and SiLU of its own, and as a

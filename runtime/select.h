@@ -41,6 +41,7 @@ struct sdgen_kernels {
     sdgen_map_kernel *map[SDGEN_FUNCTIONS];                       /* by function */
     sdgen_moments_kernel *moments;
     sdgen_maximum_kernel *maximum;
+    sdgen_nh_kernel *nh;
     sdgen_pack_patches_kernel *pack_patches;                      /* SDGEN_COLUMNS_STEP wide; wider panels take several */
 };
 
@@ -64,5 +65,9 @@ bool sdgen_tuning_from_environment(struct sdgen_tuning *tuning, enum sdgen_level
 
 /* The m of F(m x m, 3 x 3) for a convolution, 2 where its image is doubled; 0: directly. A pure function. */
 int sdgen_select_winograd(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+
+/* Whether the transformed weights of a convolution by Winograd's method, whose tiles fill so many panels, are better taken from the plan's
+ * store than transformed at each use; false where it has none. A pure function. */
+bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panels);
 
 #endif

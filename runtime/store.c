@@ -89,24 +89,46 @@ void sdgen_store_free(struct sdgen_store *store)
     free(store);
 }
 
-/* Gives up what was not used for so many ticks, from the oldest on, as far as that is needed for so many more bytes; all of it where
- * `more` is SIZE_MAX. */
-static void drop_idle(struct sdgen_store *store, int64_t ticks, size_t more)
+/* The oldest entry, from one on, that may be given up because it was not used for so many ticks. */
+static struct entry *idle(const struct sdgen_store *store, struct entry *from, int64_t ticks)
 {
-    for (struct entry *entry = store->oldest, *newer; entry && store->now - entry->used >= ticks; entry = newer) {
-        newer = entry->newer;
-        if (more <= store->most && (size_t)store->counts.bytes + more <= store->most)
-            return;
-        if (!entry->users)
-            drop(store, entry);
+    for (; from && store->now - from->used >= ticks; from = from->newer)
+        if (!from->users)
+            return from;
+    return NULL;
+}
+
+/* Of all of an entry; more than there ever is room for where that is no number. */
+static size_t bytes_of(size_t size)
+{
+    return size > SIZE_MAX - HEADER - LINE ? SIZE_MAX : HEADER + (size + LINE - 1) / LINE * LINE;
+}
+
+static bool has_room(const struct sdgen_store *store, size_t bytes)
+{
+    size_t kept = (size_t)store->counts.bytes;
+    for (const struct entry *entry = NULL; bytes <= store->most && kept > store->most - bytes; kept -= entry->bytes) {
+        entry = idle(store, entry ? entry->newer : store->oldest, SDGEN_STORE_BUSY);
+        if (!entry)
+            return false;
     }
+    return bytes <= store->most;
+}
+
+bool sdgen_store_has_room(struct sdgen_store *store, size_t size)
+{
+    pthread_mutex_lock(&store->mutex);
+    bool room = has_room(store, bytes_of(size));
+    pthread_mutex_unlock(&store->mutex);
+    return room;
 }
 
 void sdgen_store_tick(struct sdgen_store *store)
 {
     pthread_mutex_lock(&store->mutex);
     store->now++;
-    drop_idle(store, SDGEN_STORE_IDLE, SIZE_MAX);
+    for (struct entry *entry; (entry = idle(store, store->oldest, SDGEN_STORE_IDLE));)
+        drop(store, entry);
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -130,23 +152,22 @@ void *sdgen_store_add(struct sdgen_store *store, struct sdgen_hash key, size_t s
 {
     struct entry *entry = NULL;
     pthread_mutex_lock(&store->mutex);
-    struct entry **link = link_of(store, key);
-    if (!*link && size <= store->most && store->most - size >= HEADER + LINE) {
-        size_t bytes = HEADER + (size + LINE - 1) / LINE * LINE;
-        drop_idle(store, SDGEN_STORE_BUSY, bytes);
-        if ((size_t)store->counts.bytes + bytes <= store->most)
-            entry = aligned_alloc(LINE, bytes);
-        if (entry) {
-            link = link_of(store, key); /* what led to it may be gone */
-            *entry = (struct entry){.key = key, .bytes = bytes, .users = 1};
-            *link = entry;
-            link_newest(store, entry);
-            store->counts.bytes += (int64_t)bytes;
-            store->counts.arrays++;
-            store->counts.added++;
-        }
+    const size_t bytes = bytes_of(size);
+    const bool absent = !*link_of(store, key);
+    if (absent && has_room(store, bytes)) {
+        while ((size_t)store->counts.bytes > store->most - bytes)
+            drop(store, idle(store, store->oldest, SDGEN_STORE_BUSY));
+        entry = aligned_alloc(LINE, bytes);
     }
-    store->counts.turned_away += !*link;
+    if (entry) {
+        *entry = (struct entry){.key = key, .bytes = bytes, .users = 1};
+        *link_of(store, key) = entry;
+        link_newest(store, entry);
+        store->counts.bytes += (int64_t)bytes;
+        store->counts.arrays++;
+        store->counts.added++;
+    }
+    store->counts.turned_away += absent && !entry;
     pthread_mutex_unlock(&store->mutex);
     return entry ? array_of(entry) : NULL;
 }

@@ -15,10 +15,10 @@
  * with F(4 x 4), and SiLU once is a 20th of such a convolution of 128 channels as it is, on one core of a Zen 5 with AVX2.) Rows are
  * normed to their ends, so what is read of x lies below what was written in the meantime, and the output may take x's place.
  *
- * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Kept transformed from
- * one evaluation to the next, in place of transformed at each use, they were measured on one core of a Zen 5 (AVX2, medians in
- * multiples of the FMA peak): 1280 channels at 8x8 1.34 for 1.49 (but 1.80 in the best sample), at 16x16 3.14 for 2.92, 640 at 32x32
- * 3.2 for 3.25, 320 at 64x64 3.0 for 3.2. What may be gained, at 8x8 and 16x16, costs 105 and 236 MB of memory a layer. */
+ * So V, shared, and M, a thread's own, stay in the cache, and the weights are read as they are, once a block. Where the plan has a store
+ * and the transform takes a large part of the time (select.c), U is kept there from one evaluation to the next, found by a hash of the
+ * weights, which are read for it as before. For 1280 channels it takes 105 and 236 MB a layer by F(2 x 2) and F(4 x 4), whose way from
+ * memory costs about as much as AVX-512's transform. */
 #include "conv.h"
 
 #include "elementwise.h"
@@ -438,6 +438,77 @@ struct rows {
     int64_t first, count;
 };
 
+static struct rows group_rows(const struct sdgen_conv2d *op, int64_t group)
+{
+    return (struct rows){group * GROUP, sdgen_min(GROUP, op->channels_out - group * GROUP)};
+}
+
+/* The weights of an output channel from an input channel on. */
+static const char *weights_of(const struct sdgen_conv2d *op, int64_t row, int64_t channel)
+{
+    return (const char *)op->w + (row * sdgen_conv2d_channels(op) + channel) * 9 * sdgen_type_size(op->w_type);
+}
+
+/* U of a chain of input channels. */
+static void transform_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                              const struct sdgen_team *team, const struct work *work, struct rows of, int64_t channel, int64_t channels,
+                              float *u)
+{
+    int64_t w_stride = sdgen_conv2d_channels(op) * 9 * sdgen_type_size(op->w_type);
+    plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)of.count, weights_of(op, of.first, channel), (ptrdiff_t)w_stride,
+                                           work->packed);
+    sdgen_phase(team, SDGEN_PHASE_PACK);
+    cut->kernels->weights((size_t)channels, work->packed, u, (size_t)u_tap(channels) * sizeof(float));
+    sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+}
+
+enum { SAMPLE = 1024 };
+
+static struct sdgen_hash key_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut, int64_t group,
+                                int64_t size)
+{
+    const struct sdgen_hash w = sdgen_hash(plan->kernels, weights_of(op, group * GROUP, 0), 1, (size_t)size, 0);
+    const uint64_t made_of[] = {(uint64_t)(uintptr_t)cut->kernels->weights, (uint64_t)op->w_type, (uint64_t)sdgen_conv2d_channels(op),
+                                (uint64_t)cut->chain, w.word[0], w.word[1]};
+    return sdgen_hash(plan->kernels, made_of, 1, sizeof made_of, 0);
+}
+
+/* U of all chains of a group, u_size apart, in the plan's store, to be released; NULL where that has no room. It is found by the
+ * weights and all else that it depends on; the kernel stands for level and form. Where there is no room, it is not looked for but where
+ * the hash of the first weights, under which an array of nothing is kept, says that it may be there. */
+static const float *kept_weights(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
+                                 const struct sdgen_team *team, const struct work *work, int64_t group)
+{
+    const struct rows of = group_rows(op, group);
+    const int64_t channels_in = sdgen_conv2d_channels(op);
+    const size_t size = (size_t)sdgen_ceil_div(channels_in, cut->chain) * u_size(cut);
+    const int64_t w_size = of.count * channels_in * 9 * sdgen_type_size(op->w_type);
+    const struct sdgen_hash sample = key_of(plan, op, cut, group, sdgen_min(SAMPLE, w_size - 1));
+    const void *mark = sdgen_store_find(plan->store, sample);
+    if (mark)
+        sdgen_store_release(plan->store, mark);
+    else if (!sdgen_store_has_room(plan->store, size))
+        return NULL;
+    const struct sdgen_hash key = key_of(plan, op, cut, group, w_size);
+    sdgen_phase(team, SDGEN_PHASE_OTHER);
+    const float *found = sdgen_store_find(plan->store, key);
+    if (found)
+        return found;
+    float *u = sdgen_store_add(plan->store, key, size);
+    for (int64_t channel = 0; u && channel < channels_in; channel += cut->chain)
+        transform_weights(plan, op, cut, team, work, of, channel, sdgen_min(cut->chain, channels_in - channel),
+                          u + channel / cut->chain * (int64_t)(u_size(cut) / sizeof(float)));
+    if (!u)
+        return NULL;
+    sdgen_store_publish(plan->store, u);
+    mark = sdgen_store_add(plan->store, sample, 0);
+    if (mark) {
+        sdgen_store_publish(plan->store, mark);
+        sdgen_store_release(plan->store, mark);
+    }
+    return u;
+}
+
 /* M of some rows of a group and some of V's panels, [tap][GROUP][the panels' columns]. */
 static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct cut *cut,
                      const struct sdgen_team *team, const struct work *work, struct rows of, int64_t v_panels, int64_t first_panel,
@@ -446,17 +517,20 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
     int64_t columns = cut->tile.columns, m_stride = panels * columns, rows = of.count;
     int64_t row_panels = sdgen_ceil_div(rows, cut->tile.rows);
     int64_t channels_in = sdgen_conv2d_channels(op), size = sdgen_type_size(op->w_type), w_stride = channels_in * 9 * size;
+    const bool keep = sdgen_select_kept_weights(plan, op, cut->panels);
+    const float *kept = keep ? kept_weights(plan, op, cut, team, work, of.first / GROUP) : NULL;
     for (int64_t channel = 0; channel < channels_in; channel += cut->chain) {
         int64_t channels = sdgen_min(cut->chain, channels_in - channel);
-        const char *w = (const char *)op->w + of.first * w_stride + channel * 9 * size;
-        plan->kernels->pack[op->w_type][GROUP]((size_t)channels * 9, (size_t)rows, w, (ptrdiff_t)w_stride, work->packed);
-        sdgen_phase(team, SDGEN_PHASE_PACK);
-        cut->kernels->weights((size_t)channels, work->packed, work->u, (size_t)u_tap(channels) * sizeof(float));
-        sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+        const char *w = weights_of(op, of.first, channel);
+        const float *u = work->u;
+        if (kept) /* that of the whole group */
+            u = kept + channel / cut->chain * (int64_t)(u_size(cut) / sizeof(float)) + of.first % GROUP;
+        else
+            transform_weights(plan, op, cut, team, work, of, channel, channels, work->u);
         const struct sdgen_epilogue epilogue = {.columns = (int32_t)columns, .accumulate = channel > 0, .scale = 1};
         int64_t next_channels = sdgen_min(cut->chain, channels_in - channel - channels);
         for (int64_t tap = 0; tap < cut->taps; tap++) {
-            for (int64_t row = tap; row < rows; row += cut->taps)
+            for (int64_t row = tap; !kept && row < rows; row += cut->taps)
                 prefetch(w + row * w_stride + channels * 9 * size, next_channels * 9 * size);
             for (int64_t panel = 0; panel < panels; panel++) {
                 const float *v = work->v + tap * v_tap(cut, op, v_panels) +
@@ -464,13 +538,15 @@ static void multiply(const struct sdgen_plan *plan, const struct sdgen_conv2d *o
                 for (int64_t p = 0; p < row_panels; p++) {
                     int64_t row = p * rows / row_panels, row_end = (p + 1) * rows / row_panels;
                     cut->tile.gemm[row_end - row](
-                        (size_t)channels, work->u + tap * u_tap(channels) + row, v,
+                        (size_t)channels, u + tap * u_tap(channels) + row, v,
                         work->m + tap * m_tap(m_stride) + row * m_stride + panel * columns, (size_t)m_stride * sizeof(float), &epilogue);
                 }
             }
         }
         sdgen_phase(team, SDGEN_PHASE_PRODUCT);
     }
+    if (kept)
+        sdgen_store_release(plan->store, kept);
 }
 
 /* To c, or to the thread's own memory where something becomes of the output before it gets there. */

@@ -56,9 +56,8 @@ def compile_all() -> dict[str, str]:
         objects.append(str(FOLDER / f"{name}.o"))
         words = re.sub(r" -M[DFT]( [^ -][^ ]*)?(?= )", "", entry["command"])  # ninja's list of headers is not for this
         command = [word for word in shlex.split(words) if not re.fullmatch("-O.|-Werror|-DNDEBUG", word)]
-        place = command.index("-o")  # behind the compiler, and what may launch it
-        command[place + 1] = objects[-1]
-        commands.append([*command[:place], *SANITIZERS, *command[place:]])
+        command[command.index("-o") + 1] = objects[-1]
+        commands.append([*command, *SANITIZERS])
     ggml = BUILD / "src" / "patched" / "ggml"
     parts = [part for program in PROGRAMS.values() for part in program]
     for part in parts:

@@ -84,6 +84,7 @@ class Run:
     slow: int = -1
     blocking: native.Blocking | None = None
     work_shift: int = 1
+    store: int | None = None  # its address
     winograd: int = 0  # m of F(m x m, 3 x 3); 0: directly; -1: chosen by shape
     guards: Callable[[Flush], AbstractContextManager[Guards]] = field(default=guards, repr=False)
 
@@ -107,7 +108,8 @@ def loaded(elements: NDArray[Any], w_type: Type) -> Array:
 def plan_of(run: Run) -> native.Plan:
     """What an operation is computed with."""
     return native.Plan(
-        native.sdgen_kernels(run.tile.level), run.blocking or default_blocking(), *(run.tile.columns, run.winograd)
+        *(native.sdgen_kernels(run.tile.level), run.blocking or default_blocking()),
+        *(run.tile.columns, run.winograd, run.store),
     )
 
 

@@ -590,12 +590,13 @@ sdgen_kernel_count = _function(_sdgen, "sdgen_kernel_count", c_size_t)
 sdgen_kernel_row = _function(_sdgen, "sdgen_kernel_row", POINTER(KernelRow), c_size_t)
 sdgen_kernels = _function(_sdgen, "sdgen_kernels", c_void_p, c_int)
 sdgen_blocking = _function(_sdgen, "sdgen_blocking", Blocking, POINTER(Processor))
-sdgen_hash = _function(_sdgen, "sdgen_hash", Hash, c_void_p, c_size_t, c_size_t, ctypes.c_ssize_t)
+sdgen_hash = _function(_sdgen, "sdgen_hash", Hash, c_void_p, c_void_p, c_size_t, c_size_t, ctypes.c_ssize_t)
 sdgen_store_new = _function(_sdgen, "sdgen_store_new", c_void_p, c_size_t)
 sdgen_store_free = _function(_sdgen, "sdgen_store_free", None, c_void_p)
 sdgen_store_tick = _function(_sdgen, "sdgen_store_tick", None, c_void_p)
 sdgen_store_find = _function(_sdgen, "sdgen_store_find", c_void_p, c_void_p, Hash)
 sdgen_store_add = _function(_sdgen, "sdgen_store_add", c_void_p, c_void_p, Hash, c_size_t)
+sdgen_store_has_room = _function(_sdgen, "sdgen_store_has_room", c_bool, c_void_p, c_size_t)
 sdgen_store_publish = _function(_sdgen, "sdgen_store_publish", None, c_void_p, c_void_p)
 sdgen_store_release = _function(_sdgen, "sdgen_store_release", None, c_void_p, c_void_p)
 sdgen_store_counts = _function(_sdgen, "sdgen_store_counts", StoreCounts, c_void_p)
@@ -638,6 +639,12 @@ test_team_run = _function(
     "sdgen_test_team_run",
     None,
     *(c_void_p, POINTER(Plan), c_void_p, c_int, c_int, c_void_p, c_size_t, POINTER(Report)),
+)
+test_queue = _function(
+    _support,
+    "sdgen_test_queue",
+    c_int64,
+    *(c_int64, c_int64, c_int64, c_int, c_bool, c_char_p, c_size_t),
 )
 test_simulate = _function(
     _support,

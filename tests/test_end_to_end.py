@@ -97,6 +97,23 @@ def test_fewer_threads_than_asked_for(models: Models) -> None:
     assert limited.read_bytes() == models.picture("unlimited.png").read_bytes()
 
 
+@pytest.mark.slow
+def test_what_is_kept_does_not_change_the_picture(models: Models) -> None:
+    """Two prompts, of three steps each: keys and values are looked for, kept and copied in turn."""
+    options = ("--steps", "3", "--cfg-scale", "7", "-n", "dogs", "-W", "64", "-H", "64")
+    for form in ({"SDGEN_ISA": "avx2"}, {"SDGEN_KERNELS": "c"}):
+        computed = models.picture("computed.png", *options, SDGEN_TUNE="reuse=0", **form).read_bytes()
+        done = models.run("kept.png", *options, SDGEN_STORE_MB="300", SDGEN_VERBOSE="1", **form)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert (models.pictures / "kept.png").read_bytes() == computed
+        looked, copied, kept = map(
+            int, re.findall(r"looked for (\d+) products, copied (\d+) and kept (\d+)", done.stderr)[0]
+        )
+        assert looked == 3 * kept == 3 * copied > 0
+        megabytes = re.findall(r"^sdgen: ([\d.]+) MiB of transformed weights", done.stderr, re.MULTILINE)
+        assert float(megabytes[0]) > 1
+
+
 def taken(done: subprocess.CompletedProcess[str]) -> tuple[int, int]:
     """How many of the products and convolutions the kernels took."""
     said = re.search(r"^sdgen: took (\d+) of (\d+) nodes", done.stderr, re.MULTILINE)
@@ -173,6 +190,7 @@ def test_sizes(models: Models, width: int, height: int) -> None:
         ("SDGEN_KERNELS", "nonsense", "assembly, c and upstream"),
         ("SDGEN_PROFILE", "yes", "0, 1 and the path of a file that ends in .json"),
         ("SDGEN_PROFILE", "/absent/trace.json", "cannot be written: No such file or directory"),
+        ("SDGEN_STORE_MB", "much", "0 to 1048576"),
     ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(models: Models, variable: str, value: str, allowed: str) -> None:

@@ -184,6 +184,7 @@ def test_headers_compile_and_agree_with_the_banners(out: Path) -> None:
         contract.WINOGRAD_OUTPUT_KERNEL,
         contract.MAP_KERNEL,
         contract.MOMENTS_KERNEL,
+        contract.NH_KERNEL,
         contract.SCORES_KERNEL,
         contract.PACK_ROWS,
         contract.UNPACK_KERNEL,
@@ -700,6 +701,13 @@ def test_wrong_usage_ends_with_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
+
+
+def test_list_builds_nothing() -> None:
+    """PeachPy alone takes a second to import."""
+    program = "import sys; from gen.__main__ import main; main(['list']); sys.exit('peachpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0 and done.stdout.split() == [kernel.spec.name for kernel in KERNELS]
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -218,6 +218,7 @@ SHARED: dict[str, tuple[list[tuple[int, bool]], str]] = {
     "norm_few_rows": ([], ""),
     "norm_as_weights": ([], READ_BY_OTHERS),
     "shared_and_wanted": ([(3, False)], ""),
+    "attention_of_one_input": ([(3, True)], ""),
     "two_groups": ([(2, False)], ""),
 }
 

@@ -96,7 +96,8 @@ NEXT_TO_PATTERNS = [
     "flattened_by_copies",
 ]
 
-# Those with memory of their own making: how many attentions, how many of their inputs and outputs are copied.
+# Those with memory of their own making: how many attentions, how many of their inputs and outputs are copied. An input
+# that is a product, and read by nothing else, is written where it would be copied to.
 PLACED: dict[str, tuple[int, int, int]] = {
     "output_on_q": (1, 0, 1),
     "output_on_k": (1, 0, 1),
@@ -104,11 +105,15 @@ PLACED: dict[str, tuple[int, int, int]] = {
     "output_on_mask": (1, 0, 1),
     "output_on_scores": (1, 0, 0),
     "product_on_q": (1, 0, 1),
-    "q_overwritten": (1, 1, 0),
-    "k_overwritten": (1, 1, 0),
-    "v_overwritten": (1, 1, 0),
-    "all_overwritten": (1, 3, 0),
-    "q_overwritten_output_on_copy": (1, 1, 1),
+    "q_overwritten": (1, 0, 0),
+    "k_overwritten": (1, 0, 0),
+    "v_overwritten": (1, 0, 0),
+    "q_read_twice_and_overwritten": (1, 1, 0),
+    "k_read_twice_and_overwritten": (1, 1, 0),
+    "v_read_twice_and_overwritten": (1, 1, 0),
+    "q_read_twice_all_overwritten": (1, 1, 0),
+    "all_overwritten": (1, 0, 0),
+    "q_overwritten_output_on_copy": (1, 0, 1),
     "copy_overwritten": (1, 0, 0),
     "q_and_copy_overwritten": (0, 0, 0),
     "made_overwritten": (0, 0, 0),
@@ -117,7 +122,7 @@ PLACED: dict[str, tuple[int, int, int]] = {
     "sinks_overwritten": (0, 0, 0),
     "output_on_sinks": (1, 0, 1),
     "values_on_mask": (0, 0, 0),
-    "doubled_on_q": (1, 1, 0),
+    "doubled_on_q": (1, 0, 0),
     "chained": (2, 0, 0),
     "chained_scores": (1, 0, 0),
     "chained_scores_of_one_key": (1, 0, 0),
@@ -174,7 +179,8 @@ def test_random_graphs(graphs: Graphs, first: int, count: int, form: dict[str, s
     """The program ends with an error where a number is off; here only that there was enough of everything."""
     done = graphs.run("random", first, count, **form)
     assert done.taken[0] == done.taken[1]
-    assert all(some > count / 2 for some in done.made)
+    attentions, inputs, outputs = done.made
+    assert attentions > count / 2 and inputs > count / 4 and outputs > count / 2
 
 
 # ---- what is said ----

@@ -33,6 +33,7 @@ NAMES = (
     "map_silu_f32_avx2",
     "moments_f32_avx2",
     "maximum_f32_avx2",
+    "nh_u32_avx2",
     "probe_nop_avx2",
     "winograd_weights_f32_2x2_avx2",
     "winograd_input_f32_2x2_avx2",
@@ -158,7 +159,7 @@ def test_scores(kernels: native.Kernels, rng: np.random.Generator) -> None:
         scores(k, q)
 
 
-def test_unpack_map_moments_and_probe(kernels: native.Kernels, rng: np.random.Generator) -> None:
+def test_unpack_map_moments_nh_and_probe(kernels: native.Kernels, rng: np.random.Generator) -> None:
     src, factor, dst = normal(rng, 19, 8), normal(rng, 8), np.zeros((5, 19), np.float32)
     assert np.array_equal(kernels["unpack_f32_8_avx2"](src, factor, dst), (src * factor).T[:5])
     x, addend = normal(rng, 100), normal(rng, 100)
@@ -170,6 +171,8 @@ def test_unpack_map_moments_and_probe(kernels: native.Kernels, rng: np.random.Ge
     assert np.allclose(kernels["moments_f32_avx2"](x), [x.astype(np.float64).sum(), (x.astype(np.float64) ** 2).sum()])
     assert kernels["maximum_f32_avx2"](x)[0] == np.max(x)
     assert kernels["maximum_f32_avx2"](x, np.full(1, 7, np.float32))[0] == 7
+    words, secrets = rng.integers(0, 2**32, 8, np.uint64), np.zeros(32, np.uint64)
+    assert np.array_equal(kernels["nh_u32_avx2"](words << np.uint64(32) | words, secrets), np.full(4, np.sum(words**2)))
     probe = kernels["probe_nop_avx2"].bind(100000)
     assert probe.run() is None
     assert 0 < probe.seconds(1) < probe.seconds(100)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,11 +30,15 @@ WRONG = ("--shape", "conv3x3 2->128@12x12", "--tune", "winograd=4")
 pytestmark = pytest.mark.skipif(Level.AVX2 not in native.native_levels(), reason="the bench needs AVX2")
 
 
+def program() -> Path:
+    found = BUILT if BUILT.exists() else BENCH
+    if not found.exists():
+        pytest.fail(f"{found} is absent: `make native` builds it", pytrace=False)
+    return found
+
+
 def bench(*arguments: str, seconds: str = "0.001") -> subprocess.CompletedProcess[str]:
-    program = BUILT if BUILT.exists() else BENCH
-    if not program.exists():
-        pytest.fail(f"{program} is absent: `make native` builds it", pytrace=False)
-    command = [str(program), "--threads", "2", "--repetitions", "2", "--seconds", seconds, *arguments]
+    command = [str(program()), "--threads", "2", "--repetitions", "2", "--seconds", seconds, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
 
 
@@ -189,6 +196,30 @@ def test_peak_says_what_the_processor_lacks() -> None:
             assert measured[kernel.name]["unit"] == ("GOP/s" if kernel.type in ("s8", "u8s8") else "GFLOP/s")
         else:
             assert f"{kernel.name} is not measured: this processor lacks " in done.stderr
+
+
+def test_more_threads_than_processors() -> None:
+    done = bench(*shapes(LINEAR), "--threads", "99")
+    count = len(os.sched_getaffinity(0))
+    assert done.returncode == 0 and (
+        f"sdgen-bench: 99 threads take turns on {count} processors, which makes all rates uncertain\n" in done.stderr
+    )
+    assert "take turns" not in bench(*shapes(LINEAR), "--threads", "1").stderr
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_each_thread_is_kept_on_a_processor() -> None:
+    command = [str(program()), *shapes(LINEAR), "--threads", "2", "--seconds", "30"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        try:
+            deadline, allowed = time.monotonic() + TIMEOUT, list[set[int]]()
+            while time.monotonic() < deadline and sorted(map(len, allowed)) != [1, 1]:
+                time.sleep(0.01)
+                threads = Path("/proc", str(running.pid), "task").iterdir()
+                allowed = [os.sched_getaffinity(int(thread.name)) for thread in threads]
+        finally:
+            running.kill()
+    assert len(set.union(*allowed)) == len(allowed) == 2
 
 
 def test_help_tune_lists_every_tunable() -> None:

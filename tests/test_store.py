@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests import sdgen_native as native
-from tests.sdgen_native import REPOSITORY
+from tests.sdgen_native import REPOSITORY, Level
 
-BLOCK = 512  # bytes that the hash takes at a time
-LINE = 64
+BLOCK, LINE = 1024, 64  # bytes that the hash, and its kernel, take at a time
 HEADER = 64  # bytes kept beside each array
 BUSY, IDLE = 8, 32  # ticks
 MASK = 2**64 - 1
@@ -27,14 +26,15 @@ MASK = 2**64 - 1
 # ---- the hash ----
 
 
-def hash_of(data: bytes, offset: int = 0) -> int:
+def hash_of(data: bytes, offset: int = 0, level: Level = Level.C) -> int:
     memory = (c_char * (len(data) + offset + LINE))()
     start = ctypes.addressof(memory) + -ctypes.addressof(memory) % LINE + offset
     ctypes.memmove(start, data, len(data))
-    return value_of(native.sdgen_hash(start, 1, len(data), 0))
+    return rows_hash(start, 1, len(data), 0, level)
 
 
-def value_of(made: native.Hash) -> int:
+def rows_hash(data: bytes | int, rows: int, row_bytes: int, stride: int, level: Level = Level.C) -> int:
+    made: native.Hash = native.sdgen_hash(native.sdgen_kernels(level), data, rows, row_bytes, stride)
     return made.value
 
 
@@ -47,21 +47,27 @@ def secrets(count: int) -> Iterator[int]:
         yield z ^ z >> 31
 
 
+def exact_nh(block: bytes, s: list[int]) -> list[int]:
+    """What the kernel makes of a block."""
+    words = [int.from_bytes(block[i : i + 8], "little") for i in range(0, len(block), 8)]
+    half = 2**32
+    return [
+        sum((a + b) % half * ((a // half + b // half) % half) for a, b in zip(words, s[p * LINE // 8 :], strict=False))
+        & MASK
+        for p in range(4)
+    ]
+
+
 def exact_hash(rows: list[bytes]) -> int:
     """By whole numbers: modulo 2^127 - 1."""
-    words = BLOCK // 8
-    *s, low, high = secrets(words + 4)
+    *s, low, high = secrets((BLOCK + 3 * LINE) // 8 + 2)
     k = (high >> 2) << 64 | low
     coefficients = []
     for row in rows:
         for start in range(0, len(row), BLOCK):
             block = row[start : start + BLOCK]
-            block += bytes(-len(block) % 16)
-            a = [int.from_bytes(block[i : i + 8], "little") for i in range(0, len(block), 8)]
-            for shift in (0, 2):
-                pairs = range(0, len(a), 2)
-                nh = sum((a[i] + s[i + shift] & MASK) * (a[i + 1] + s[i + 1 + shift] & MASK) for i in pairs)
-                coefficients.append(nh % 2**126)
+            sums = exact_nh(block + bytes(-len(block) % LINE), s)
+            coefficients += [(sums[p + 1] >> 2) << 64 | sums[p] for p in (0, 2)]
     h = 0
     for coefficient in (*coefficients, len(rows[0]) << 64 | len(rows), 0):
         h = (h * k + coefficient) % (2**127 - 1)
@@ -71,7 +77,8 @@ def exact_hash(rows: list[bytes]) -> int:
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 15, 16, 17, 100, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 24])
 def test_hash_is_the_polynomial(size: int) -> None:
     data = random.Random(size).randbytes(size)
-    assert hash_of(data) % (2**127 - 1) == exact_hash([data])
+    for level in native.native_levels():
+        assert hash_of(data, level=level) % (2**127 - 1) == exact_hash([data])
 
 
 @pytest.mark.parametrize("size", [1, 16, 100, BLOCK, 3 * BLOCK + 40])
@@ -87,10 +94,10 @@ def test_hash_is_the_same_for_every_stride(row_bytes: int) -> None:
     hashes = set()
     for gap in (0, 1, 64):
         data = b"".join(row + chance.randbytes(gap) for row in rows)
-        hashes.add(value_of(native.sdgen_hash(data, 5, row_bytes, row_bytes + gap)))
+        hashes.add(rows_hash(data, 5, row_bytes, row_bytes + gap))
     backwards = b"".join(reversed(rows))
     memory = ctypes.create_string_buffer(backwards, len(backwards))
-    hashes.add(value_of(native.sdgen_hash(ctypes.addressof(memory) + 4 * row_bytes, 5, row_bytes, -row_bytes)))
+    hashes.add(rows_hash(ctypes.addressof(memory) + 4 * row_bytes, 5, row_bytes, -row_bytes))
     assert len(hashes) == 1
     assert hashes.pop() % (2**127 - 1) == exact_hash(rows)
 
@@ -99,7 +106,7 @@ def test_hash_tells_rows_from_bytes() -> None:
     """The same bytes, cut into other rows."""
     data = random.Random(0).randbytes(4 * BLOCK)
     cuts = [(1, 4 * BLOCK), (2, 2 * BLOCK), (4, BLOCK), (8, BLOCK // 2)]
-    assert len({value_of(native.sdgen_hash(data, rows, size, size)) for rows, size in cuts}) == len(cuts)
+    assert len({rows_hash(data, rows, size, size) for rows, size in cuts}) == len(cuts)
 
 
 @pytest.mark.parametrize("size", [1, 16, 33, BLOCK, 2 * BLOCK + 20])
@@ -135,13 +142,13 @@ def test_without_numbers_of_128_bits(tmp_path: Path) -> None:
     found = re.search(r"^CMAKE_C_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
     assert found
     runtime, library = REPOSITORY / "runtime", tmp_path / "hash.so"
-    options = ["-U__SIZEOF_INT128__", f"-I{runtime / 'include'}", "-O1", "-shared", "-fPIC"]
+    options = ["-U__SIZEOF_INT128__", f"-I{runtime}", f"-I{runtime / 'include'}", "-O1", "-shared", "-fPIC"]
     subprocess.run([found[1], *options, str(runtime / "hash.c"), "-o", str(library)], check=True)
     other = ctypes.CDLL(str(library)).sdgen_hash
     other.restype, other.argtypes = native.sdgen_hash.restype, native.sdgen_hash.argtypes
     for size in (0, 1, 100, 5 * BLOCK):
         for data in (random.Random(size).randbytes(size), b"\xff" * size, bytes(size)):
-            assert value_of(other(data, 1, size, 0)) == hash_of(data)
+            assert other(native.sdgen_kernels(Level.C), data, 1, size, 0).value == hash_of(data)
 
 
 def test_words_that_change_places_change_the_hash() -> None:
@@ -300,6 +307,25 @@ def test_what_is_too_large_is_turned_away(store: Store, size: int) -> None:
     store.tick(BUSY)
     assert native.sdgen_store_add(store.at, store.key(2), size) is None
     assert store.has(1, SIZE) and store.counts.turned_away == 1
+
+
+def test_room(store: Store) -> None:
+    def has_room(size: int) -> bool:
+        room: bool = native.sdgen_store_has_room(store.at, size)
+        return room
+
+    assert has_room(3 * EACH - HEADER) and not has_room(3 * EACH - HEADER + 1) and not has_room(MASK)
+    for name in (1, 2, 3):
+        store.add(name, SIZE)
+        assert has_room(SIZE) == (name < 3)
+    store.tick(BUSY - 1)
+    held = store.find(1)
+    assert held and not has_room(0)
+    store.tick()
+    assert has_room(2 * EACH - HEADER) and not has_room(2 * EACH - HEADER + 1)
+    assert store.counts.arrays == 3, "nothing is given up for a question"
+    assert store.begin(4, 2 * EACH - HEADER) and store.counts.arrays == 2
+    store.release(held)
 
 
 def test_no_room_at_all() -> None:

@@ -105,6 +105,13 @@ def test_what_varies() -> None:
     assert {variant.spec.types for variant in variants("dot", ("avx2",), {}, ())} == {("f32",), ("f16",), ("bf16",)}
 
 
+def test_tiles_that_some_levels_have() -> None:
+    found = variants("gemm", ("avx2", "avx512"), {}, ((4, 24), (2, 16)))
+    assert {(one.spec.tile, one.spec.level) for one in found} == {
+        *(((4, 24), "avx2"), ((2, 16), "avx2"), ((2, 16), "avx512")),
+    }
+
+
 def test_every_family_that_has_options_can_be_swept() -> None:
     with_options = {spec.operation for family in registry.FAMILIES for spec in family.kernels if family.options}
     assert set(operations()) == with_options
@@ -120,7 +127,11 @@ def test_every_family_that_has_options_can_be_swept() -> None:
         (["gemm", "--isa", "avx2", "--set", "speed=9"], "gemm has no option 'speed'; there are, with their defaults: "),
         (["gemm", "--isa", "avx2", "--set", "align=48"], "--set align=48: the value has to be a power of two"),
         (["gemm", "--isa", "avx2", "--set", "k=0"], "--set k=0: the value has to be from 1 to 1048576"),
-        (["gemm", "--isa", "avx2", "--tile", "6x17"], "--tile 6x17: ROWSxCOLUMNS is needed, with columns"),
+        (["gemm", "--isa", "avx2", "--tile", "6x17"], "--tile 6x17: gemm of avx2 has no such tile: it has ROWSx"),
+        (["gemm", "--isa", "avx512", "--tile", "6x64,4x24"], "--tile 4x24: gemm of avx512 has no such tile: it has "
+         "ROWSxCOLUMNS with columns a multiple of 16, like 6x32, 6x64, 8x48"),
+        (["gemm", "--isa", "avx2", "--tile", "8x16"], "--tile 8x16: gemm of avx2 has no such tile, because "
+         "gemm_f32_8x16_avx2: 18 vector registers asked for at once, 16 exist: it has ROWSxCOLUMNS"),
         (["gemm", "--isa", "avx2", "--tile", "six"], "--tile six: tiles are ROWSxCOLUMNS"),
         (["pack_f32", "--isa", "avx2", "--tile", "9"], "--tile 9: pack of avx2 has tiles 1, 2, 3, 4, 5, 6, 16"),
     ],
@@ -244,6 +255,19 @@ def test_variants_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*TINY, "--set", "unroll=3,5", "--out", str(out)]) == 2
     assert "none of the variants can be made: gemm_f32_6x16_avx2_unroll3: unroll is 3, but" in capsys.readouterr().err
     assert not out.exists()
+
+
+@runs_natively
+def test_variants_that_cannot_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first cannot; it is recorded as that, and the second is timed, and the first tried again another time."""
+    marker, compiler, out = tmp_path / "marker", tmp_path / "cc", tmp_path / "out.jsonl"
+    compiler.write_text(f'#!/bin/sh\nmkdir {marker} 2>/dev/null && exit 1\nexec gcc "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert main([*TINY, "--jobs", "1", "--out", str(out)]) == 0
+    assert [one.status for one in lines_of(out)] == [FAILED, TIMED]
+    assert main([*TINY, "--jobs", "1", "--out", str(out)]) == 0
+    assert [one.status for one in lines_of(out)] == [FAILED, TIMED, TIMED]
 
 
 @runs_natively
@@ -417,9 +441,27 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert printed.startswith("1 line is no result of a sweep of this version, and skipped\n")
     rows = [line.split() for line in printed.splitlines()]
-    assert ["1", "6x16", "unroll", "8", "99.0", "91.0%", "95.0%", "-", "9/9", "1.0e-07"] in rows
-    assert ["2", "6x16", "none:", "a", "default", "99.0", "91.0%", "90.0%", "-", "9/9", "1.0e-07"] in rows
+    bars = ["███████████████▏", "██████████████▍"]  # of 16 characters
+    numbers = ["9/9", "1.0e-07"]
+    best = ["1", "6x16", "unroll", "8,", "align", "32", bars[0], "99.0", "91.0%", "95.0%", "-", *numbers]
+    default = [
+        "2",
+        "6x16",
+        "unroll",
+        "4,",
+        "align",
+        "32",
+        "*",
+        bars[1],
+        "99.0",
+        "91.0%",
+        "90.0%",
+        "-",
+        *numbers,
+    ]
+    assert best in rows and default in rows
     assert "align 64" not in printed
+    assert ["1", "6x64", "*", bars[1], "198.0", "91.0%", "90.0%", "-", *numbers] in rows  # nothing differs
     levels = [row for row in rows if row[:2] == ["gemm_f32", "k=320"]]
     assert [row[2:4] + row[-1:] for row in levels] == [["avx2", "3", "-"], ["avx512", "1", "2.00"], ["avx2", "1", "-"]]
     assert f"{GEMM}_align64_unroll8 is wrong: differs from the result" in printed

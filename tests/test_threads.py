@@ -175,6 +175,21 @@ def test_affinity_is_honoured_by_sd_cli(count: int) -> None:
     assert int(found[1]) == expected(count)
 
 
+# ---- the queue ----
+
+
+@pytest.mark.parametrize("tallied", [False, True])
+def test_queue_hands_out_each_item_once(tallied: bool, rng: np.random.Generator) -> None:
+    """Whatever the sizes, and in whatever order threads come, those of one that comes seldom among them."""
+    for _ in range(3000):
+        nth, whole = int(rng.integers(1, 17)), int(rng.integers(1, 9))
+        count, most = whole * int(rng.integers(1, 100)), int(rng.integers(1, 5)) * (whole if rng.integers(2) else 1)
+        weights = rng.random(nth) ** int(rng.integers(4)) + 1e-3
+        order = bytes(rng.choice(nth, 400, p=weights / weights.sum()).astype(np.uint8))
+        ranges = native.test_queue(count, whole, most, nth, tallied, order, len(order))
+        assert ranges >= count / most, f"{count} items, wholes of {whole}, at most {most}, {nth} threads"
+
+
 # ---- processors of two speeds ----
 
 # Where the arrays of a simulated operation would be.

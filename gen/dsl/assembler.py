@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import peachpy.x86_64
-from peachpy.x86_64.generic import BranchInstruction
-from peachpy.x86_64.instructions import Instruction as PeachpyInstruction
-
 from gen.contract import Signature
 from gen.dsl import encodings
 from gen.dsl.errors import DslError, LevelError
 from gen.dsl.kernel import Constant, Contract, Instruction, Kernel, Loop
-from gen.dsl.operands import Memory, Operand, Register, to_peachpy
+from gen.dsl.operands import Memory, Operand, Register, to_peachpy, x86_64
 from gen.dsl.registers import (
     ARGUMENTS,
     CALLEE_SAVED,
@@ -153,10 +149,10 @@ class Assembler:
                 raise DslError(f"{where}: {error}") from error
             self._check_level(mnemonic, extensions, where)
             return Instruction(text, encoding, extensions)
-        kind = getattr(peachpy.x86_64, mnemonic, None)
-        if not (isinstance(kind, type) and issubclass(kind, PeachpyInstruction)):
+        kind = getattr(x86_64(), mnemonic, None)
+        if not (isinstance(kind, type) and issubclass(kind, x86_64().instructions.Instruction)):
             raise DslError(f"{where}: PeachPy knows no instruction {mnemonic}")
-        if issubclass(kind, BranchInstruction):
+        if issubclass(kind, x86_64().generic.BranchInstruction):
             return Instruction(text, None, frozenset())
         try:
             instruction = kind(*map(to_peachpy, plain))
@@ -300,7 +296,7 @@ class Assembler:
 
     def _frame_instruction(self, mnemonic: str, *operands: Register | int) -> Instruction:
         # The saved registers need not be held any more where the kernel returns.
-        instruction = getattr(peachpy.x86_64, mnemonic)(*map(to_peachpy, operands))
+        instruction = getattr(x86_64(), mnemonic)(*map(to_peachpy, operands))
         text = f"{mnemonic.lower()} {', '.join(map(str, operands))}".rstrip()
         extensions = frozenset(extension.name for extension in instruction.isa_extensions)
         return Instruction(text, bytes(instruction.encode()), extensions)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
-
-from peachpy.x86_64 import operand as peachpy_operand
-from peachpy.x86_64 import registers as peachpy_registers
 
 _QWORDS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{i}" for i in range(8, 16)))
 _DWORDS = ("eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", *(f"r{i}d" for i in range(8, 16)))
 
 _PEACHPY_REGISTERS = {
-    "r64": peachpy_registers.GeneralPurposeRegister64,
-    "r32": peachpy_registers.GeneralPurposeRegister32,
-    "xmm": peachpy_registers.XMMRegister,
-    "ymm": peachpy_registers.YMMRegister,
-    "zmm": peachpy_registers.ZMMRegister,
-    "k": peachpy_registers.KRegister,
+    "r64": "GeneralPurposeRegister64",
+    "r32": "GeneralPurposeRegister32",
+    "xmm": "XMMRegister",
+    "ymm": "YMMRegister",
+    "zmm": "ZMMRegister",
+    "k": "KRegister",
 }
 
 _SIZE_NAMES = {1: "byte", 2: "word", 4: "dword", 8: "qword", 16: "xmmword", 32: "ymmword", 64: "zmmword"}
+
+
+@functools.cache
+def x86_64() -> Any:
+    """PeachPy's module of the instruction set. To import it takes a second, so only what builds kernels does."""
+    import peachpy.x86_64
+
+    return peachpy.x86_64
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Register:
 
     def peachpy(self) -> Any:
         """The register as PeachPy takes it."""
-        register = _PEACHPY_REGISTERS[self.kind](self.number)
+        register = getattr(x86_64().registers, _PEACHPY_REGISTERS[self.kind])(self.number)
         return register(self.mask.peachpy()) if self.mask else register
 
 
@@ -117,17 +123,16 @@ class Memory:
 
     def peachpy(self) -> Any:
         """The operand as PeachPy takes it; a symbol's place is not known yet and stands as 0."""
+        module = x86_64().operand
         if self.symbol:
-            return peachpy_operand.MemoryOperand(
-                peachpy_operand.RIPRelativeOffset(0), self.size, broadcast=self.broadcast
-            )
-        address = peachpy_operand.MemoryAddress(
+            return module.MemoryOperand(module.RIPRelativeOffset(0), self.size, broadcast=self.broadcast)
+        address = module.MemoryAddress(
             self.base.peachpy() if self.base else None,
             self.index.peachpy() if self.index else None,
             self.scale if self.index else None,
             self.displacement,
         )
-        operand = peachpy_operand.MemoryOperand(address, self.size, broadcast=self.broadcast)
+        operand = module.MemoryOperand(address, self.size, broadcast=self.broadcast)
         return operand(self.mask.peachpy()) if self.mask else operand
 
 

@@ -358,6 +358,21 @@ class Maximum(NativeKernel):
         return self.call((x.shape[0], x, maximum), maximum)
 
 
+class Nh(NativeKernel):
+    """NH's four sums of data and secrets, of words of 64 bits; 24 secrets more than data, a multiple of 8 words"""
+
+    def bound(self, data: Array, secrets: Array, sums: Array | None = None) -> Call:
+        self.check.array("data", data, (None,), np.uint64)
+        if not data.size or data.size % 8:
+            raise self.check.fail(f"data has {data.size} words, but has to have a multiple of 8, and not none")
+        self.check.array("secrets", secrets, (data.size + 24,), np.uint64)
+        if sums is None:
+            sums = np.zeros(4, np.uint64)
+        self.check.array("sums", sums, (4,), np.uint64, writable=True)
+        self.check.apart_from(sums, data=data, secrets=secrets)
+        return self.call((data.nbytes, data, secrets, sums), sums)
+
+
 class Probe(NativeKernel):
     """So many rounds of a loop of registers only"""
 
@@ -422,6 +437,7 @@ _KINDS: dict[str, type[NativeKernel]] = {
     "map": Map,
     "moments": Moments,
     "maximum": Maximum,
+    "nh": Nh,
     "probe": Probe,
     "winograd_weights": WinogradWeights,
     "winograd": Winograd,

@@ -13,7 +13,7 @@ from typing import Any
 from gen.errors import UserError
 from gen.sweep import machine
 from gen.sweep.errors import SweepError
-from gen.sweep.measure import Built, build_variant, measure
+from gen.sweep.measure import Built, build_variant, failed, measure
 from gen.sweep.records import Log, Record
 from gen.sweep.run import Tally, bar, count, interruptible
 from gen.sweep.variants import Variant
@@ -106,6 +106,8 @@ def _job(variant: Variant, done: Collection[str], seconds: float) -> Built | Rec
     try:
         with tempfile.TemporaryDirectory(prefix="sdgen-sweep-") as folder:
             built = build_variant(variant, done, Path(folder))
+            if built.broken:
+                return failed(built, seconds, built.note)
             return measure(built, seconds) if built.shared else built
     except UserError as error:
         return str(error)

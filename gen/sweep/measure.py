@@ -24,7 +24,7 @@ import numpy as np
 from gen import registry
 from gen.dsl import DslError, Kernel
 from gen.isa import LEVELS
-from gen.native import Call, NativeKernel, build
+from gen.native import Call, NativeError, NativeKernel, build
 from gen.native.objects import compile_kernels, family_of, open_library
 from gen.sweep import machine, records
 from gen.sweep.records import Record
@@ -43,12 +43,16 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Built:
-    """A variant and its key; the library, unless it was measured before or cannot be made, for the reason noted."""
+    """A variant and its key; the library, unless it was measured before or cannot be made, for the reason noted.
+
+    It is broken where the compiler fails: that is no property of the variant, and recorded.
+    """
 
     variant: Variant
     key: str
     shared: Path | None
     note: str
+    broken: bool = False
 
 
 def build_variant(variant: Variant, done: Collection[str], folder: Path) -> Built:
@@ -61,7 +65,10 @@ def build_variant(variant: Variant, done: Collection[str], folder: Path) -> Buil
     if key in done:
         return Built(variant, key, None, "")
     place = Path(tempfile.mkdtemp(dir=folder))  # its own: variants may have the same text, and so the same key
-    compile_kernels([kernel], place, place / "kernel.so")
+    try:
+        compile_kernels([kernel], place, place / "kernel.so")
+    except NativeError as error:
+        return Built(variant, key, None, str(error).splitlines()[0], broken=True)
     return Built(variant, key, place / "kernel.so", "")
 
 

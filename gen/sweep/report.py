@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.bar import Bar
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +15,8 @@ from rich.table import Table
 from gen.isa import LEVELS
 from gen.sweep.errors import SweepError
 from gen.sweep.records import FAILED, TIMED, WRONG, Record, latest, read
+
+_BAR = 16  # characters
 
 
 @dataclass(frozen=True)
@@ -113,31 +116,42 @@ def _percent(share: float | None) -> str:
 
 
 def best_table(group: Group, top: int) -> Table:
-    """The best variants of a group, and the defaults wherever they stand."""
+    """The best variants of a group, the best first, and the defaults wherever they stand; by what they differ in."""
     table = Table(title=f"{group.title}, {group.level}, {group.processor}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("")
     table.add_column("tile", no_wrap=True)
-    table.add_column("options other than the default")
+    table.add_column("options")
+    table.add_column("share", no_wrap=True)
     for name in (group.best.unit, "best", "quiet", "contended", "samples", "error"):
         table.add_column(name, justify="right", no_wrap=True)
+    options = _differing(group)
     for place, record in enumerate(group.records, 1):
         if place <= top or record.default:
             error = "-" if record.error is None else f"{record.error:.1e}"
             table.add_row(
-                *(str(place), record.shape, _options(record), f"{record.rate_median:.1f}"),
+                *(str(place), record.shape, _label(record, options), Bar(1, 0, record.share, width=_BAR)),
+                f"{record.rate_median:.1f}",
                 *map(_percent, (record.share_best, record.share_quiet, record.share_contended)),
                 *(f"{record.quiet_samples}/{record.samples}", error),
             )
-    table.caption = f"shares of the {_peak_name(group.best)}: the best sample, the medians of the quiet and the others"
+    table.caption = (
+        f"*: a default; shares of the {_peak_name(group.best)}: the best sample, the medians of the quiet and of the "
+        "others; the bar, by which they are sorted: the quiet, or all where few are quiet"
+    )
     table.caption_justify = "left"
     return table
 
 
-def _options(record: Record) -> str:
-    others = record.kernel.partition(f"_{record.level}")[2]  # as the name has them
-    if others:
-        return ", ".join(f"{name} {value}" for name, value in record.options.items() if f"_{name}{value}" in others)
-    return "none: a default" if record.default else "none"
+def _differing(group: Group) -> list[str]:
+    """The options that not all of a group's variants have the same value of."""
+    names = dict.fromkeys(name for record in group.records for name in record.options)
+    return [name for name in names if len({record.options.get(name) for record in group.records}) > 1]
+
+
+def _label(record: Record, options: Sequence[str]) -> str:
+    """What tells a variant from the others of its tile, and whether it is a default."""
+    parts = [f"{name} {record.options[name]}" for name in options if name in record.options]
+    return " ".join((", ".join(parts), "*" * record.default)).strip()
 
 
 def summary_table(found: Sequence[Group], processor: str) -> Table:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gen.native import compiler
 from gen.sweep import machine
 from gen.sweep.errors import Interrupted, SweepError
+from gen.sweep.measure import failed
 from gen.sweep.records import FAILED, TIMED, WRONG, Log, Record
 from gen.sweep.variants import Variant
 from gen.sweep.worker import workers
@@ -106,7 +107,11 @@ def sweep(variants: Sequence[Variant], log: Log, seconds: float, jobs: int) -> T
         # Nothing is built while something is timed.
         for start in range(0, len(variants), _BATCH * jobs):
             for built in builders.build(variants[start : start + _BATCH * jobs], log.done(processor)):
-                if built.shared is None:
+                if built.broken:
+                    record = failed(built, seconds, built.note)
+                    log.append(record)
+                    tally.add(record)
+                elif built.shared is None:
                     count(tally, built.note)
                 elif built.key in log.done(processor):
                     tally.skipped += 1  # the same text as a variant before

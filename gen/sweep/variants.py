@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from gen import registry
+from gen.dsl import DslError
 from gen.family import Family
 from gen.isa import LEVELS
 from gen.native.objects import family_of
@@ -141,9 +142,14 @@ def _plain(name: str, levels: tuple[str, ...], tiles: Sequence[tuple[int, ...]])
             for operation, types, level in kinds
             for tile in tiles or TILES.get((operation, level)) or _table(operation, types, level)
         ]
-    for spec in found:
-        _check_tile(spec)
-    return found
+    if not tiles:
+        return found
+    faults = {spec: _fault_of_tile(spec) for spec in found}
+    for tile in tiles:  # which some of the kinds may have, if not all
+        of_tile = [fault for spec, fault in faults.items() if spec.tile == tile]
+        if all(of_tile):
+            raise SweepError(f"--tile {_shown(tile)}: {'; '.join(dict.fromkeys(of_tile))}")
+    return [spec for spec, fault in faults.items() if not fault]
 
 
 def _table(operation: str, types: tuple[str, ...], level: str) -> tuple[tuple[int, ...], ...]:
@@ -151,16 +157,24 @@ def _table(operation: str, types: tuple[str, ...], level: str) -> tuple[tuple[in
     return tuple(spec.tile for spec in specs if (spec.operation, spec.types) == (operation, types))
 
 
-def _check_tile(spec: KernelSpec) -> None:
-    shown = "x".join(map(str, spec.tile))
+def _shown(*tiles: tuple[int, ...]) -> str:
+    return ", ".join("x".join(map(str, tile)) for tile in tiles)
+
+
+def _fault_of_tile(spec: KernelSpec) -> str:
+    """Why a kernel cannot have its tile, and which it can have; "" where it can."""
+    what = f"{spec.operation} of {spec.level}"
     if (spec.operation, spec.level) not in TILES:
         allowed = _table(spec.operation, spec.types, spec.level)
-        if spec.tile not in allowed:
-            there = ", ".join("x".join(map(str, tile)) for tile in allowed)
-            raise SweepError(f"--tile {shown}: {spec.operation} of {spec.level} has tiles {there or 'of no kind'}")
-        return
+        return "" if spec.tile in allowed else f"{what} has tiles {_shown(*allowed) or 'of no kind'}"
     lanes = LEVELS[spec.level].lanes
+    tiles = f"it has ROWSxCOLUMNS with columns a multiple of {lanes}, like {_shown(*TILES[spec.operation, spec.level])}"
     if len(spec.tile) != 2 or spec.tile[1] % lanes:
-        raise SweepError(f"--tile {shown}: ROWSxCOLUMNS is needed, with columns a multiple of {lanes} for {spec.level}")
+        return f"{what} has no such tile: {tiles}"
     if spec.operation == "gemm16" and spec.tile[0] > 16:
-        raise SweepError(f"--tile {shown}: gemm16 takes its rows from a panel of 16")
+        return f"{what} takes its rows from a panel of 16: {tiles}"
+    try:
+        family_of(spec).build(spec)
+    except DslError as error:
+        return f"{what} has no such tile, because {str(error).splitlines()[0]}: {tiles}"
+    return ""

@@ -297,6 +297,23 @@ def _time_maximum(kernel: NativeKernel, rng: Random, parameters: Mapping[str, in
     return Timed(kernel.bind(x), float(x.nbytes))
 
 
+def _check_nh(kernel: NativeKernel, rng: Random, parameters: Mapping[str, int]) -> Iterator[Checked]:
+    half, low = np.uint64(32), np.uint64(2**32 - 1)
+    for n in (8 * parameters["lines"], 8):
+        data, secrets = (rng.integers(0, 2**64, count, np.uint64) for count in (n, n + 24))
+        exact = []
+        for p in range(4):
+            added = secrets[8 * p : 8 * p + n]
+            exact.append(np.sum((data + added & low) * ((data >> half) + (added >> half) & low)))
+        yield Checked(0.0 if np.array_equal(kernel(data, secrets), exact) else np.inf, 0.0)
+
+
+def _time_nh(kernel: NativeKernel, rng: Random, parameters: Mapping[str, int]) -> Timed:
+    n = 8 * parameters["lines"]
+    data, secrets = (aligned(rng.integers(0, 2**64, count, np.uint64)) for count in (n, n + 24))
+    return Timed(kernel.bind(data, secrets), float(data.nbytes))
+
+
 _MOST = 2**20  # of a length
 
 _LONG = {"k": _MOST}
@@ -314,4 +331,5 @@ WORKLOADS = {
     "map": Workload("B", {"n": 2048}, _check_map, _time_map, {"n": _MOST}),
     "moments": Workload("B", {"n": 4096}, _check_moments, _time_moments, {"n": _MOST}),
     "maximum": Workload("B", {"n": 4096}, _check_maximum, _time_maximum, {"n": _MOST}),
+    "nh": Workload("B", {"lines": 16}, _check_nh, _time_nh, {"lines": 2**14}),
 }

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Less is not worth it: for each number of w a product of R rows makes R FMAs, and the hash takes as long as some 8 to 16; for each number
- * of x there are as many FMAs as columns. */
+/* Less is not worth it: for each number of w a product makes as many FMAs as it has rows, and the hash takes as long as some 4; for each
+ * number of x as many as it has columns. */
 enum { LEAST_ROWS = 48, LEAST_COLUMNS = 256 };
 
 enum {
@@ -104,8 +104,8 @@ void sdgen_reuse_plan(const struct sdgen_graph *graph, struct sdgen_ggml_graph *
 /* ---- a product ---- */
 
 /* Hashes a matrix; true for the one thread that ends it, with the hash. Slices are the same for any number of threads. */
-static bool hash(struct sdgen_reuse *shared, const struct sdgen_team *team, const void *data, int64_t rows, int64_t row_bytes,
-                 int64_t stride, struct sdgen_hash *whole)
+static bool hash(struct sdgen_reuse *shared, const struct sdgen_kernels *kernels, const struct sdgen_team *team, const void *data,
+                 int64_t rows, int64_t row_bytes, int64_t stride, struct sdgen_hash *whole)
 {
     int64_t slices = (rows * row_bytes + SLICE - 1) / SLICE, begin, end;
     slices = slices < rows ? slices : rows;
@@ -114,14 +114,15 @@ static bool hash(struct sdgen_reuse *shared, const struct sdgen_team *team, cons
     while (sdgen_queue_take(sdgen_queue(team), slices, 1, slices, team->nth, NULL, &begin, &end)) {
         for (int64_t i = begin; i < end; i++) {
             int64_t first = rows * i / slices, behind = rows * (i + 1) / slices;
-            shared->slice[i] = sdgen_hash((const char *)data + first * stride, (size_t)(behind - first), (size_t)row_bytes, (ptrdiff_t)stride);
+            shared->slice[i] = sdgen_hash(kernels, (const char *)data + first * stride, (size_t)(behind - first), (size_t)row_bytes,
+                                          (ptrdiff_t)stride);
         }
         const int taken = (int)(end - begin);
         last = atomic_fetch_add_explicit(&shared->done, taken, memory_order_acq_rel) + taken == slices;
     }
     if (last) {
         atomic_store_explicit(&shared->done, 0, memory_order_relaxed);
-        *whole = sdgen_hash(shared->slice, 1, (size_t)slices * sizeof *shared->slice, 0);
+        *whole = sdgen_hash(kernels, shared->slice, 1, (size_t)slices * sizeof *shared->slice, 0);
     }
     sdgen_phase(team, SDGEN_PHASE_OTHER);
     return last;
@@ -151,14 +152,14 @@ static bool meet(struct sdgen_hash x)
     return earlier;
 }
 
-static struct sdgen_hash key_of(const struct sdgen_matmul *op, struct sdgen_hash x, struct sdgen_hash w)
+static struct sdgen_hash key_of(const struct sdgen_kernels *kernels, const struct sdgen_matmul *op, struct sdgen_hash x, struct sdgen_hash w)
 {
     const float numbers[] = {op->scale, op->after.parameter[0], op->after.parameter[1]};
     uint32_t bits[3];
     memcpy(bits, numbers, sizeof bits);
     struct sdgen_hash bias = {{0, 0}};
     if (op->bias)
-        bias = sdgen_hash(op->bias, 1, (size_t)(op->gated ? 2 * op->n : op->n) * sizeof(float), 0);
+        bias = sdgen_hash(kernels, op->bias, 1, (size_t)(op->gated ? 2 * op->n : op->n) * sizeof(float), 0);
     const uint64_t made_of[] = {(uint64_t)op->m,
                                 (uint64_t)op->n,
                                 (uint64_t)op->k,
@@ -177,7 +178,7 @@ static struct sdgen_hash key_of(const struct sdgen_matmul *op, struct sdgen_hash
                                 w.word[1],
                                 bias.word[0],
                                 bias.word[1]};
-    return sdgen_hash(made_of, 1, sizeof made_of, 0);
+    return sdgen_hash(kernels, made_of, 1, sizeof made_of, 0);
 }
 
 /* A thread's share of the rows, from one place to another; true for the last thread. */
@@ -197,9 +198,10 @@ static bool copy(struct sdgen_reuse *shared, const struct sdgen_matmul *op, cons
 bool sdgen_reuse_matmul(struct sdgen_ggml_graph *state, const struct sdgen_node_plan *plan, const struct sdgen_team *team)
 {
     struct sdgen_reuse *shared = &state->reuse;
+    const struct sdgen_kernels *kernels = state->plan->kernels;
     const struct sdgen_matmul *op = &plan->matmul;
     const int64_t row_bytes = op->n * (int64_t)sizeof(float);
-    if (hash(shared, team, op->x, rows_of(op), op->k * (int64_t)sizeof(float), op->x_stride, &shared->x)) {
+    if (hash(shared, kernels, team, op->x, rows_of(op), op->k * (int64_t)sizeof(float), op->x_stride, &shared->x)) {
         atomic_fetch_add(&reuse.looked, 1);
         shared->seen = meet(shared->x);
     }
@@ -209,8 +211,8 @@ bool sdgen_reuse_matmul(struct sdgen_ggml_graph *state, const struct sdgen_node_
         return false;
     }
     struct sdgen_hash w;
-    if (hash(shared, team, op->w, op->gated ? 2 * op->n : op->n, op->k * sdgen_type_size(op->w_type), op->w_stride, &w)) {
-        const struct sdgen_hash key = key_of(op, shared->x, w);
+    if (hash(shared, kernels, team, op->w, op->gated ? 2 * op->n : op->n, op->k * sdgen_type_size(op->w_type), op->w_stride, &w)) {
+        const struct sdgen_hash key = key_of(kernels, op, shared->x, w);
         shared->found = sdgen_store_find(reuse.store, key);
         shared->kept = shared->found ? NULL : sdgen_store_add(reuse.store, key, (size_t)(rows_of(op) * row_bytes));
     }

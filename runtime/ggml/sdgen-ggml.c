@@ -28,14 +28,6 @@ static struct {
     _Atomic long long attentions, inputs_copied, outputs_copied; /* made of a pattern of several nodes */
 } counts;
 
-static void print_weights(void)
-{
-    const struct sdgen_store_counts kept = sdgen_store_counts(chosen.plan.store);
-    fprintf(stderr, "sdgen: used transformed weights %lld times and made them %lld times to keep, %lld times without room; at last %.1f MiB "
-                    "are kept\n",
-            (long long)kept.found, (long long)kept.added, (long long)kept.turned_away, (double)kept.bytes / (1 << 20));
-}
-
 static void print_counts(void)
 {
     fprintf(stderr, "sdgen: took %lld of %lld nodes that are products, convolutions or attentions\n", atomic_load(&counts.taken),
@@ -48,7 +40,8 @@ static void print_counts(void)
                 atomic_load(&counts.doublings_copied));
     sdgen_reuse_print();
     if (chosen.plan.store)
-        print_weights();
+        fprintf(stderr, "sdgen: %.1f MiB of transformed weights are kept at last\n",
+                (double)sdgen_store_counts(chosen.plan.store).bytes / (1 << 20));
     if (atomic_load(&counts.attentions))
         fprintf(stderr, "sdgen: made %lld attentions of several nodes each, %lld inputs copied first and %lld outputs last\n",
                 atomic_load(&counts.attentions), atomic_load(&counts.inputs_copied), atomic_load(&counts.outputs_copied));

@@ -137,7 +137,7 @@ SDGEN_API bool sdgen_config_from_environment(struct sdgen_config *config, char *
 struct sdgen_kernel_row {
     const char *name;      /* gemm_f32_6x16_avx2 */
     const char *operation; /* gemm, pack, pack_patches, map_silu, probe, ... */
-    const char *type;      /* f32, f16, bf16: of what it reads; probe: of the factors, also s8 and u8s8, "" where it makes no products */
+    const char *type;      /* f32, f16, bf16, u32: of what it reads; probe: of the factors, also s8 and u8s8, "" where it makes no products */
     int rows, columns;     /* of its tile; of a panel, columns is the width and rows 1; 0 where it has none */
     int per_round;         /* probe: multiplications and additions in a round, or instructions where it makes none; else 0 */
     enum sdgen_level level;
@@ -163,13 +163,14 @@ SDGEN_API struct sdgen_blocking sdgen_blocking(const struct sdgen_processor *pro
 /* ---- what is kept, found by its contents ---- */
 
 /* A hash of contents; that of two different arrays of up to 64 MiB is the same with a chance of less than 2^-100. It is the same for
- * every alignment and stride, not for every order of bytes. */
+ * every level, alignment and stride, not for every order of bytes. */
 struct sdgen_hash {
     uint64_t word[2];
 };
 
 /* Of so many rows of so many bytes, stride bytes apart. */
-SDGEN_API struct sdgen_hash sdgen_hash(const void *data, size_t rows, size_t row_bytes, ptrdiff_t stride);
+SDGEN_API struct sdgen_hash sdgen_hash(const struct sdgen_kernels *kernels, const void *data, size_t rows, size_t row_bytes,
+                                       ptrdiff_t stride);
 
 /* Arrays that are kept to be found by the hash of what they were made of; for several threads at a time. Time passes by ticks. An array
  * that is in use, or was so less than SDGEN_STORE_BUSY ticks ago, is not given up for another one, which then is not kept: so of what
@@ -189,6 +190,9 @@ SDGEN_API const void *sdgen_store_find(struct sdgen_store *store, struct sdgen_h
  * room for it, or no memory, or such an array is there or is being made. It is found once it is published. */
 SDGEN_API void *sdgen_store_add(struct sdgen_store *store, struct sdgen_hash key, size_t size);
 SDGEN_API void sdgen_store_publish(struct sdgen_store *store, const void *array);
+
+/* Whether there is room for an array of so many bytes. */
+SDGEN_API bool sdgen_store_has_room(struct sdgen_store *store, size_t size);
 
 /* An array is not used further, as often as it was found or added; one that was not published is given up. */
 SDGEN_API void sdgen_store_release(struct sdgen_store *store, const void *array);

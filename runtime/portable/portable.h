@@ -23,6 +23,7 @@
 #define SDGEN_MAP_KERNEL(function, level, symbol) extern sdgen_map_kernel symbol;
 #define SDGEN_MOMENTS_KERNEL(type, level, symbol) extern sdgen_moments_kernel symbol;
 #define SDGEN_MAXIMUM_KERNEL(type, level, symbol) extern sdgen_maximum_kernel symbol;
+#define SDGEN_NH_KERNEL(type, level, symbol) extern sdgen_nh_kernel symbol;
 #include "kernels.inc"
 
 /* What sdgen_epilogue says, for a tile of sums [rows][width]. */

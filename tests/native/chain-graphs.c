@@ -1043,6 +1043,21 @@ static void shared_and_wanted(struct scene *scene)
     want_apart(scene, x);
 }
 
+/* Memory is used again as ggml_gallocr does, so that q, k and v have to be where their copies would be. */
+static void attention_of_one_input(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 1, 24, 37, 1, 1), *n = normal(scene, x), *of[3];
+    for (int i = 0; i < 3; i++) { /* v, k, q */
+        struct ggml_tensor *heads = ggml_reshape_3d(ctx, columns(scene, projected(scene, n, 48)), 16, 3, 37);
+        of[i] = ggml_cont(ctx, i == 0 ? ggml_permute(ctx, heads, 1, 2, 0, 3) : ggml_permute(ctx, heads, 0, 2, 1, 3));
+        expand(scene, of[i]);
+    }
+    struct ggml_tensor *scores = ggml_soft_max(ctx, ggml_scale(ctx, ggml_mul_mat(ctx, of[1], of[2]), 0.25f));
+    struct ggml_tensor *out = ggml_cont(ctx, ggml_permute(ctx, ggml_mul_mat(ctx, of[0], scores), 0, 2, 1, 3));
+    want(scene, ggml_add(ctx, columns(scene, projected(scene, ggml_reshape_2d(ctx, out, 48, 37), 24)), x));
+}
+
 /* The place of the first is between the products of the second. */
 static void two_groups(struct scene *scene)
 {
@@ -1079,6 +1094,7 @@ static const struct {
     {"norm_few_rows", norm_few_rows},
     {"norm_as_weights", norm_as_weights},
     {"shared_and_wanted", shared_and_wanted},
+    {"attention_of_one_input", attention_of_one_input},
     {"two_groups", two_groups},
     {"one_addition_of_two", one_addition_of_two},
     {"skip_convolved", skip_convolved},

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "schedule.h"
 #include "support.h"
 
 static size_t whole_pages(size_t size)
@@ -49,6 +50,32 @@ void sdgen_test_gemm(size_t rows, size_t width, size_t k, const float *a, const 
             row[j] = sum;
         }
     }
+}
+
+int64_t sdgen_test_queue(int64_t count, int64_t whole, int64_t most, int nth, bool tallied, const unsigned char *order, size_t length)
+{
+    struct sdgen_queue queue = {0};
+    int64_t taken[256] = {0}, last = 0, ranges = 0;
+    bool ended[256] = {false};
+    int left = nth;
+    for (size_t i = 0; left > 0; i++) {
+        int thread = order[i % length] % nth;
+        if (i >= length) /* so that all come to their end */
+            thread = (int)(i % (size_t)nth);
+        if (ended[thread])
+            continue;
+        int64_t begin, end;
+        if (!sdgen_queue_take(&queue, count, whole, most, nth, tallied ? &taken[thread] : NULL, &begin, &end)) {
+            ended[thread] = true;
+            left--;
+            continue;
+        }
+        if (begin != last || end <= begin || end > count || end - begin > most)
+            return -1;
+        last = end;
+        ranges++;
+    }
+    return last == count && queue.next == 0 && queue.left == 0 ? ranges : -2;
 }
 
 size_t sdgen_test_sizeof(const char *name)

@@ -61,6 +61,12 @@ SDGEN_TEST_API void sdgen_test_team_run(sdgen_test_operation *operation, const s
 SDGEN_TEST_API double sdgen_test_simulate(sdgen_test_operation *operation, const struct sdgen_plan *plan, const void *op, int nth,
                                           const double *factors, void *work, size_t work_size);
 
+/* Hands out a queue's items to threads that come in the order given, again and again until each has found it empty; to those that judge
+ * their speed by what they take where `tallied`. Returns how many ranges it took; -1 where one did not begin where the one before ended, or
+ * was empty, longer than `most` or beyond the count; -2 where the queue was not new in the end. */
+SDGEN_TEST_API int64_t sdgen_test_queue(int64_t count, int64_t whole, int64_t most, int nth, bool tallied, const unsigned char *order,
+                                        size_t length);
+
 /* Whole pages of zeros, no fewer than size bytes, between two pages that may not be touched; NULL if there are none to have.
  * Pages cost memory only when touched. */
 SDGEN_TEST_API void *sdgen_test_map(size_t size);

@@ -665,6 +665,8 @@ static void make_outputs(const struct sdgen_plan *plan, const struct sdgen_conv2
             int64_t first_quad = (first_panel + first) * cut->panel_quads;
             transform_outputs(op, cut, work, of, first_quad, count);
             sdgen_phase(team, SDGEN_PHASE_TRANSFORM);
+            if (!sdgen_after_any(&op->after) && !op->sums)
+                continue;
             if (sdgen_after_any(&op->after))
                 apply_after(plan, op, cut, work->y, of, first_quad, count);
             if (op->sums)

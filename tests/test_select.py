@@ -214,7 +214,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (config.form, config.cap, config.verbose, config.tuning.winograd) == (Form.ASSEMBLY, max(Level), 0, -1)
     assert (config.profile, config.trace) == (0, None)
     assert config.store_mb == 0
-    assert {getattr(config.tuning, name) for name, _ in native.Tuning._fields_} == {-1}
+    assert {getattr(config.tuning, name) for name, *_ in native.Tuning._fields_} == {-1}
 
 
 @pytest.mark.parametrize("m", [0, 2, 3, 4])

@@ -158,7 +158,7 @@ const char *sdgen_group_norm_check(const struct sdgen_group_norm *op)
 
 size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op)
 {
-    return (size_t)(op->batch * op->groups * sums_of_group(op)) * sizeof(double[2]);
+    return (size_t)(op->batch * op->groups * pieces_of(op).count) * sizeof(double[2]);
 }
 
 void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,

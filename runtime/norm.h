@@ -21,7 +21,7 @@ struct sdgen_line {
 };
 
 /* A group norm's sums, group after group of each image, in memory of so many bytes, aligned to doubles: made by all threads, who wait for
- * each other then. */
+ * each other then. The size is the same where sums are given, so that what fits without them does with them, and the other way. */
 size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op);
 void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
                            double (*sums)[2]);

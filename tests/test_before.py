@@ -292,6 +292,14 @@ def test_where_it_pays() -> None:
     assert not pays(valid(128, (512, 512), kernel_width=1, kernel_height=1, pad_x=0, pad_y=0))
 
 
+def test_given_sums_need_the_same_memory() -> None:
+    """What was seen to fit without them fits with them, and the other way."""
+    plan, op = plan_of(Run(Tile(Level.C), winograd=2)), valid(128, (256, 256))
+    size = native.sdgen_conv2d_work_size(ctypes.byref(plan), ctypes.byref(op), 2)
+    op.before.sums, op.before.sum_pieces = 4096, 3
+    assert native.sdgen_conv2d_work_size(ctypes.byref(plan), ctypes.byref(op), 2) == size
+
+
 @pytest.mark.parametrize(
     "changes, overwrites",
     [

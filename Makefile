@@ -64,8 +64,12 @@ demo: venv sd-cli ## Make one picture with ggml's kernels and with these (MODEL=
 sdgen-bench: build-venv ## Build build/bin/sdgen-bench, which times kernels and operations
 	@$(VENV_PYTHON) scripts/build.py sdgen-bench
 
+.PHONY: bench-upstream
+bench-upstream: build-venv ## Build what sdgen-bench's forms upstream, upstream-llamafile and upstream-avx2 run: ggml's own kernels
+	@$(VENV_PYTHON) scripts/build.py bench-upstream bench-upstream-llamafile bench-upstream-avx2
+
 .PHONY: bench
-bench: venv sd-cli baseline ## Time kernels and operations against the FMA peak (BENCH_ARGS='--set sdxl'), then whole pictures against the unpatched builds
+bench: venv sd-cli baseline bench-upstream ## Time kernels and operations against the FMA peak (BENCH_ARGS='--forms assembly,upstream'), then whole pictures against the unpatched builds
 	@$(VENV_PYTHON) scripts/build.py sdgen-bench
 	@build/bin/sdgen-bench --threads 1 $(BENCH_ARGS)
 	@build/bin/sdgen-bench $(BENCH_ARGS)

@@ -82,11 +82,27 @@ static int winograd(const struct call *call)
 const char *call_method(const struct call *call)
 {
     static const char *const names[] = {[0] = "direct", [2] = "F2", [3] = "F3", [4] = "F4"};
-    return call->operation->shape->kind == SHAPE_CONV ? names[winograd(call)] : "";
+    if (call->operation->shape->kind != SHAPE_CONV)
+        return "";
+    return call->program ? "im2col" : names[winograd(call)];
+}
+
+/* ggml makes halves of what it multiplies, rounded by 2^-11. In attention these are both factors of the scores, so that a weight is wrong
+ * by exp(2^-10 sum |q k| / sqrt(depth)), and the sums of values as well; in gelu its argument, whose error grows by 1.13 at most, and what
+ * a table of halves holds of it, of numbers among which some are too small for halves of full precision. */
+static double limit_of_halves(const struct shape *shape)
+{
+    switch (shape->kind) {
+    case SHAPE_ATTENTION: return 2e-2;
+    case SHAPE_MEMORY: return shape->memory.kind == MEMORY_GELU ? 2e-3 : 6e-7;
+    default: return 5e-4;
+    }
 }
 
 double call_limit(const struct call *call)
 {
+    if (call->program)
+        return limit_of_halves(call->operation->shape);
     static const double by_form[] = {[0] = 2.1e-7, [2] = 1.5e-7, [3] = 2e-7, [4] = 4e-7};
     int m = winograd(call);
     switch (call->operation->shape->kind) {
@@ -118,27 +134,42 @@ double call_error(const struct call *call)
 
 /* ---- data ---- */
 
+static float *make_floats(struct operation *operation, int input, int64_t count)
+{
+    operation->input_size[input] = (size_t)count * sizeof(float);
+    return operation->memory[input] = random_floats((size_t)count);
+}
+
+static uint16_t *make_halves(struct operation *operation, int input, int64_t count)
+{
+    operation->input_size[input] = (size_t)count * sizeof(uint16_t);
+    return operation->memory[input] = random_halves((size_t)count);
+}
+
+static float *make_result(struct operation *operation, int64_t count)
+{
+    operation->result_size = (size_t)count * sizeof(float);
+    return operation->memory[RESULT] = allocate(operation->result_size);
+}
+
 static void make_in_l1(struct operation *operation, const struct sdgen_kernel_row *kernel, int threads)
 {
     const size_t tile = (size_t)(kernel->rows * kernel->columns);
     const size_t page = (tile * sizeof(float) + 4095) / 4096 * 4096;
-    operation->memory[0] = operation->in_l1.a = random_floats((size_t)kernel->rows * DEPTH_IN_L1);
-    operation->memory[1] = operation->in_l1.b = random_floats((size_t)kernel->columns * DEPTH_IN_L1);
-    operation->memory[3] = allocate(page * TILES_IN_L1);
+    operation->in_l1.a = make_floats(operation, 0, kernel->rows * DEPTH_IN_L1);
+    operation->in_l1.b = make_floats(operation, 1, kernel->columns * DEPTH_IN_L1);
+    operation->memory[RESULT] = allocate(page * TILES_IN_L1);
     operation->result_size = 0; /* it is added to */
-    memset(operation->memory[3], 0, page * TILES_IN_L1);
+    memset(operation->memory[RESULT], 0, page * TILES_IN_L1);
     for (int t = 0; t < TILES_IN_L1; t++)
-        operation->in_l1.c[t] = (float *)(void *)((char *)operation->memory[3] + page * (size_t)t);
+        operation->in_l1.c[t] = (float *)(void *)((char *)operation->memory[RESULT] + page * (size_t)t);
     operation->amount = 2.0 * (double)tile * DEPTH_IN_L1 * CALLS_IN_L1 * threads;
 }
 
 static const char *make_linear(struct operation *operation, int64_t m, int64_t n, int64_t k)
 {
-    uint16_t *w = random_halves((size_t)(n * k));
-    float *x = random_floats((size_t)(m * k));
-    operation->memory[0] = w;
-    operation->memory[1] = x;
-    operation->memory[3] = allocate(operation->result_size = (size_t)(m * n) * sizeof(float));
+    uint16_t *w = make_halves(operation, 0, n * k);
+    float *x = make_floats(operation, 1, m * k), *c = make_result(operation, m * n);
     operation->amount = 2.0 * (double)m * (double)n * (double)k;
     operation->matmul = (struct sdgen_matmul){.m = m,
                                               .n = n,
@@ -150,7 +181,7 @@ static const char *make_linear(struct operation *operation, int64_t m, int64_t n
                                               .w_repeat = {1, 1},
                                               .x = x,
                                               .x_stride = k * 4,
-                                              .c = operation->memory[3],
+                                              .c = c,
                                               .c_stride = n * 4,
                                               .scale = 1};
     return sdgen_matmul_check(&operation->matmul);
@@ -161,11 +192,8 @@ static const char *make_conv(struct operation *operation, const struct shape *sh
     const int64_t in = shape->conv.in, out = shape->conv.out, kernel = shape->conv.kernel, stride = shape->conv.stride;
     const int64_t height_out = (shape->conv.height + stride - 1) / stride, width_out = (shape->conv.width + stride - 1) / stride;
     const int64_t repeat = shape->conv.up ? 2 : 1, height = shape->conv.height / repeat, width = shape->conv.width / repeat;
-    uint16_t *w = random_halves((size_t)(in * out * kernel * kernel));
-    float *x = random_floats((size_t)(in * height * width));
-    operation->memory[0] = w;
-    operation->memory[1] = x;
-    operation->memory[3] = allocate(operation->result_size = (size_t)(out * height_out * width_out) * sizeof(float));
+    uint16_t *w = make_halves(operation, 0, in * out * kernel * kernel);
+    float *x = make_floats(operation, 1, in * height * width), *c = make_result(operation, out * height_out * width_out);
     operation->amount = 2.0 * (double)(in * out * kernel * kernel) * (double)(height_out * width_out);
     operation->conv2d = (struct sdgen_conv2d){.batch = 1,
                                               .channels_in = in,
@@ -187,7 +215,7 @@ static const char *make_conv(struct operation *operation, const struct shape *sh
                                               .x = x,
                                               .x_row_stride = width * 4,
                                               .x_channel_stride = height * width * 4,
-                                              .c = operation->memory[3],
+                                              .c = c,
                                               .scale = 1,
                                               .x_doubled = shape->conv.up};
     return sdgen_conv2d_check(&operation->conv2d);
@@ -196,10 +224,8 @@ static const char *make_conv(struct operation *operation, const struct shape *sh
 static const char *make_attention(struct operation *operation, int64_t queries, int64_t keys, int64_t heads, int64_t depth)
 {
     const int64_t row = heads * depth; /* as a linear layer makes them: the heads of a token side by side */
-    operation->memory[0] = random_floats((size_t)(queries * row));
-    operation->memory[1] = random_floats((size_t)(keys * row));
-    operation->memory[2] = random_floats((size_t)(keys * row));
-    operation->memory[3] = allocate(operation->result_size = (size_t)(queries * row) * sizeof(float));
+    float *q = make_floats(operation, 0, queries * row), *k = make_floats(operation, 1, keys * row);
+    float *v = make_floats(operation, 2, keys * row), *c = make_result(operation, queries * row);
     operation->amount = 4.0 * (double)queries * (double)keys * (double)row;
     operation->attention = (struct sdgen_attention){.queries = queries,
                                                     .keys = keys,
@@ -207,19 +233,19 @@ static const char *make_attention(struct operation *operation, int64_t queries, 
                                                     .batch = 1,
                                                     .depth = depth,
                                                     .value_depth = depth,
-                                                    .q = operation->memory[0],
+                                                    .q = q,
                                                     .q_stride = row * 4,
                                                     .q_head_stride = depth * 4,
-                                                    .k = operation->memory[1],
+                                                    .k = k,
                                                     .k_stride = row * 4,
                                                     .k_head_stride = depth * 4,
                                                     .k_repeat = {1, 1},
-                                                    .v = operation->memory[2],
+                                                    .v = v,
                                                     .v_stride = row * 4,
                                                     .v_head_stride = depth * 4,
                                                     .v_repeat = {1, 1},
                                                     .scale = 1 / sqrtf((float)depth),
-                                                    .c = operation->memory[3],
+                                                    .c = c,
                                                     .c_stride = row * 4,
                                                     .c_head_stride = depth * 4};
     return sdgen_attention_check(&operation->attention);
@@ -227,13 +253,12 @@ static const char *make_attention(struct operation *operation, int64_t queries, 
 
 static const char *make_memory(struct operation *operation, enum memory_kind kind, int64_t channels, int64_t pixels)
 {
-    const size_t count = (size_t)(channels * pixels);
-    float *x = random_floats(count), *y = allocate(operation->result_size = count * sizeof(float));
-    float *other = random_floats(kind == MEMORY_ADD ? count : (size_t)channels);
-    operation->memory[0] = x;
-    operation->memory[1] = other;
-    operation->memory[3] = y;
-    operation->copy = (struct copy){.src = (const char *)x, .dst = (char *)y, .size = count * sizeof(float)};
+    float *x = make_floats(operation, 0, channels * pixels), *y = make_result(operation, channels * pixels), *other = NULL;
+    if (kind == MEMORY_ADD)
+        other = make_floats(operation, 1, channels * pixels);
+    else if (kind == MEMORY_ADD_CHANNEL || kind == MEMORY_NORM_GROUP || kind == MEMORY_NORM_ROWS)
+        other = make_floats(operation, 1, channels);
+    operation->copy = (struct copy){.src = (const char *)x, .dst = (char *)y, .size = operation->result_size};
     operation->amount = 2.0 * (double)operation->copy.size;
     if (kind == MEMORY_NORM_GROUP) {
         operation->group_norm = (struct sdgen_group_norm){.batch = 1,
@@ -327,5 +352,5 @@ void free_operation(struct operation *operation)
 
 void spoil_result(struct operation *operation)
 {
-    memset(operation->memory[3], 0xff, operation->result_size);
+    memset(operation->memory[RESULT], 0xff, operation->result_size);
 }

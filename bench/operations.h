@@ -14,7 +14,7 @@ struct copy {
 };
 void copy_task(void *copy, const struct sdgen_team *member);
 
-enum { MOST_THREADS = 1024, TILES_IN_L1 = 64 };
+enum { MOST_THREADS = 1024, TILES_IN_L1 = 64, MOST_INPUTS = 3, RESULT = MOST_INPUTS };
 
 struct operation {
     const struct shape *shape;
@@ -31,19 +31,20 @@ struct operation {
             float *a, *b, *c[TILES_IN_L1];
         } in_l1;
     };
-    void *memory[4]; /* what was allocated; the result is the last of them */
-    size_t result_size;
+    void *memory[MOST_INPUTS + 1]; /* what was allocated: the inputs and the RESULT */
+    size_t input_size[MOST_INPUTS], result_size;
 };
 
 /* One way of computing the operation. */
 struct call {
     const struct operation *operation;
     struct sdgen_plan plan;
+    const char *program; /* of bench/program.h, which computes it instead; or NULL */
 };
 void call_task(void *call, const struct sdgen_team *member);
 size_t call_work_size(const struct call *call, int threads);
 
-/* "F4", "direct", or "". */
+/* "F4", "direct", "im2col", or "". */
 const char *call_method(const struct call *call);
 
 /* The largest error seen, |result - exact| / sum of the magnitudes of what is summed, of some of the outputs of the last run, and the

@@ -2,17 +2,20 @@
 
 #include <ctype.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "numbers.h"
 #include "select.h"
 #include "team.h"
 
 static const char usage[] =
     "usage: sdgen-bench [--set NAMES | --shape SHAPE ...] [--forms NAMES] [--variant LABEL:NAME=VALUE,... ...] [--tune NAME=VALUE,...]\n"
-    "                   [--filter TEXT] [--threads N] [--seconds S] [--repetitions N] [--format table|json|csv|md]\n"
+    "                   [--upstream FOLDER] [--filter TEXT] [--threads N] [--seconds S] [--repetitions N] [--format table|json|csv|md]\n"
     "       sdgen-bench --peak [--filter TEXT] [--threads N] [--seconds S] [--format table|json|csv|md]\n"
     "       sdgen-bench --help-tune\n"
     "\n"
@@ -25,7 +28,9 @@ static const char usage[] =
     "                    vae,attention by default)\n"
     "  --shape SHAPE     an operation by its row's name, like \"linear 4096x320x320\"; may be repeated; no set then unless asked for\n"
     "  --forms NAMES     a row each: assembly (the richest level that the processor has, the default), avx2, avx512, c (the portable\n"
-    "                    form)\n"
+    "                    form), and ggml's own kernels, as programs that `make bench-upstream` builds: upstream (compiled as it is by\n"
+    "                    default), upstream-llamafile (with GGML_LLAMAFILE) and upstream-avx2 (for AVX2 and no more)\n"
+    "  --upstream FOLDER where those programs are (beside this one by default)\n"
     "  --variant V       a row for LABEL with these of --tune's values, and isa=c, avx2 or avx512, else as --forms assembly; may be\n"
     "                    repeated, and has no NAME=VALUE for the defaults, as \"plain:\"\n"
     "  --tune VALUES     values of tunables, for all rows (--help-tune lists them); tuning files and SDGEN_ variables are not looked at\n"
@@ -38,8 +43,9 @@ static const char usage[] =
     "  --repetitions N   at least so many samples, after a first run that is not counted (5 by default)\n"
     "  --format F        table (default), json in Google Benchmark's keys, csv or md\n"
     "\n"
-    "Upstream's form is not linked here: `make bench-attention` compares with it through ggml's API, operation by operation, and\n"
-    "bench/compare.py whole pictures.\n";
+    "Upstream's rows are its nodes of an operation: products with weights of half precision, convolutions by im2col as is the default in\n"
+    "stable-diffusion.cpp, FLASH_ATTN_EXT of k and v cast to half precision. Its errors are above the others' for it makes halves of what\n"
+    "it multiplies. bench/compare.py compares whole pictures.\n";
 
 __attribute__((noreturn, format(printf, 3, 4))) static void fail(const char *option, const char *value, const char *format, ...)
 {
@@ -117,15 +123,45 @@ static void add_entry(struct options *options, const char *option, const char *t
     options->entries[options->entry_count++] = entry;
 }
 
-static void add_forms(struct options *options, const char *forms, const struct sdgen_tuning *tuning)
+static bool is_upstream(const char *form)
+{
+    static const char *const names[] = {"upstream", "upstream-llamafile", "upstream-avx2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(form, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* That of a form of upstream's. */
+static const char *program_of(const char *form, const char *folder)
+{
+    char own[PATH_MAX] = "";
+    if (!folder) {
+        ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+        char *end = length > 0 ? strrchr(own, '/') : NULL;
+        if (end)
+            *end = 0;
+        folder = end ? own : ".";
+    }
+    const size_t size = strlen(folder) + sizeof "/bench-" + strlen(form);
+    char *path = allocate(size);
+    snprintf(path, size, "%s/bench-%s", folder, form);
+    return path;
+}
+
+static void add_forms(struct options *options, const char *forms, const struct sdgen_tuning *tuning, const char *folder)
 {
     char name[32];
     for (const char *rest = forms; next_item(&rest, name, sizeof name);) {
-        if (strcmp(name, "upstream") == 0)
-            fail("--forms", forms, "upstream is not linked here; `make bench-attention` and bench/compare.py compare with it");
         struct entry entry = {.tuning = *tuning, .level = richest_level()};
-        if (strcmp(name, "assembly") != 0)
-            entry.level = level_of("--forms", forms, name, "assembly, avx2, avx512 and c are allowed");
+        if (is_upstream(name)) {
+            entry.tuning = (struct sdgen_tuning){-1, -1, -1, -1, -1, -1, -1};
+            entry.program = program_of(name, folder);
+            if (access(entry.program, X_OK) != 0)
+                fail("--forms", forms, "there is no program %s; `make bench-upstream` builds it", entry.program);
+        } else if (strcmp(name, "assembly") != 0)
+            entry.level = level_of("--forms", forms, name,
+                                   "assembly, avx2, avx512, c, upstream, upstream-llamafile and upstream-avx2 are allowed");
         snprintf(entry.label, sizeof entry.label, "%s", name);
         add_entry(options, "--forms", forms, entry);
     }
@@ -188,7 +224,7 @@ static void add_kernels(struct options *options)
         const struct sdgen_kernel_row *kernel = sdgen_kernel_row(i);
         bool timed = false;
         for (int e = 0; e < options->entry_count; e++)
-            timed |= options->entries[e].level == kernel->level;
+            timed |= !options->entries[e].program && options->entries[e].level == kernel->level;
         if (timed && strcmp(kernel->operation, "gemm") == 0)
             add_shape(options, "--set", kernel->name);
     }
@@ -225,7 +261,7 @@ static enum format format_of(const char *text)
 
 void parse_options(struct options *options, int argc, char **argv)
 {
-    enum { SET = 1, SHAPE, FORMS, VARIANT, TUNE, HELP_TUNE, PEAK, FILTER, THREADS, SECONDS, REPETITIONS, FORMAT };
+    enum { SET = 1, SHAPE, FORMS, VARIANT, TUNE, HELP_TUNE, PEAK, FILTER, THREADS, SECONDS, REPETITIONS, FORMAT, UPSTREAM };
     static const struct option names[] = {
         {"set", required_argument, NULL, SET},         {"shape", required_argument, NULL, SHAPE},
         {"forms", required_argument, NULL, FORMS},     {"variant", required_argument, NULL, VARIANT},
@@ -233,8 +269,9 @@ void parse_options(struct options *options, int argc, char **argv)
         {"peak", no_argument, NULL, PEAK},             {"filter", required_argument, NULL, FILTER},
         {"threads", required_argument, NULL, THREADS}, {"seconds", required_argument, NULL, SECONDS},
         {"format", required_argument, NULL, FORMAT},   {"repetitions", required_argument, NULL, REPETITIONS},
-        {"help", no_argument, NULL, 'h'},              {NULL, 0, NULL, 0}};
-    const char *sets = NULL, *forms = NULL, *variants[MOST_ENTRIES], *shapes[MOST_SHAPES];
+        {"upstream", required_argument, NULL, UPSTREAM}, {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    const char *sets = NULL, *forms = NULL, *upstream = NULL, *variants[MOST_ENTRIES], *shapes[MOST_SHAPES];
     int variant_count = 0, shape_count = 0, option;
     struct sdgen_tuning tuning = sdgen_untuned();
     char message[512];
@@ -262,6 +299,7 @@ void parse_options(struct options *options, int argc, char **argv)
             }
             break;
         case HELP_TUNE: help_tune(); exit(0);
+        case UPSTREAM: upstream = optarg; break;
         case PEAK: options->peak = true; break;
         case FILTER: options->filter = optarg; break;
         case THREADS: options->threads = (int)whole_number("--threads", optarg, 1, 1024); break;
@@ -279,7 +317,7 @@ void parse_options(struct options *options, int argc, char **argv)
     if (optind < argc)
         fail("argument", argv[optind], "only options are allowed; --help lists them");
     if (forms || !variant_count)
-        add_forms(options, forms ? forms : "assembly", &tuning);
+        add_forms(options, forms ? forms : "assembly", &tuning, upstream);
     for (int i = 0; i < variant_count; i++)
         add_variant(options, variants[i], &tuning);
     for (int i = 0; i < shape_count; i++)

@@ -13,6 +13,7 @@ struct entry {
     char label[32];
     enum sdgen_level level;
     struct sdgen_tuning tuning;
+    const char *program; /* that computes them, or NULL */
 };
 
 struct options {

@@ -16,7 +16,7 @@ struct column {
 };
 
 static const struct column result_columns[] = {
-    {"", -34, false},       {"form", -12, true},    {"method", -6, false},     {"GFLOP/s", 8, false}, {"peak", 8, false}, {"best", 7, false},
+    {"", -34, false},       {"form", -18, true},    {"method", -6, false},     {"GFLOP/s", 8, false}, {"peak", 8, false}, {"best", 7, false},
     {"quiet", 7, false}, {"cont.", 7, false}, {"samples", 9, false}, {"ratio", 7, true},    {"error", 9, false},
 };
 enum { RESULT_COLUMNS = sizeof result_columns / sizeof *result_columns };
@@ -69,9 +69,9 @@ static void print_result_cells(const struct report *report, const struct result 
     snprintf(cells[0], CELL, "%s", result->shape->name);
     snprintf(cells[1], CELL, "%s", result->label);
     snprintf(cells[2], CELL, "%s", result->method);
-    if (result->wrong)
+    if (result->fault)
         for (int i = 3; i < RESULT_COLUMNS - 1; i++)
-            snprintf(cells[i], CELL, "%s", i == 3 ? "WRONG" : "-");
+            snprintf(cells[i], CELL, "%s", i > 3 ? "-" : result->wrong ? "WRONG" : "FAILED");
     else {
         snprintf(cells[3], CELL, "%.1f", result->rate / 1e9);
         snprintf(cells[4], CELL, "%.1f", result->peak / 1e9);
@@ -79,9 +79,9 @@ static void print_result_cells(const struct report *report, const struct result 
         percent(cells[6], result->quiet_share);
         percent(cells[7], result->contended_share);
         snprintf(cells[8], CELL, "%d/%d", result->quiet, result->samples);
-        snprintf(cells[9], CELL, *result->label ? "%.3f" : "-", result->ratio);
+        snprintf(cells[9], CELL, *result->label && result->ratio == result->ratio ? "%.3f" : "-", result->ratio);
     }
-    snprintf(cells[10], CELL, "%.1e", result->error);
+    snprintf(cells[10], CELL, result->error == result->error ? "%.1e" : "-", result->error);
     print_cells(report, result_columns, RESULT_COLUMNS, cells);
 }
 
@@ -147,9 +147,9 @@ static void print_result_json(const struct report *report, const struct result *
     print_string("shape", result->shape->name);
     print_string("label", result->label);
     print_string("method", result->method);
-    if (result->wrong) {
+    if (result->fault) {
         printf("\"error_occurred\": true, ");
-        print_string("error_message", "the result is wrong");
+        print_string("error_message", result->fault);
     } else {
         const bool flops = strcmp(result->unit, "GFLOP/s") == 0;
         printf("\"iterations\": %d, ", result->samples);
@@ -200,25 +200,40 @@ static void print_field(double number, bool is_void)
 
 static void print_result_csv(const struct result *result)
 {
-    const bool wrong = result->wrong;
+    const bool is_void = result->fault != NULL;
     printf("%s,%s,%s,%d,%d,", result->shape->name, result->label, result->method, result->threads, result->samples);
-    print_field(result->seconds, wrong);
-    print_field(result->cpu_seconds, wrong);
+    print_field(result->seconds, is_void);
+    print_field(result->cpu_seconds, is_void);
     printf("s,");
-    print_field(result->rate / 1e9, wrong);
-    print_field(result->peak / 1e9, wrong);
+    print_field(result->rate / 1e9, is_void);
+    print_field(result->peak / 1e9, is_void);
     printf("%s,", result->unit);
-    print_field(result->best_share, wrong);
-    print_field(result->quiet_share, wrong);
-    print_field(result->contended_share, wrong);
+    print_field(result->best_share, is_void);
+    print_field(result->quiet_share, is_void);
+    print_field(result->contended_share, is_void);
     printf("%d,", result->quiet);
-    print_field(result->ratio, wrong);
-    print_field(result->ratio_noise, wrong);
+    print_field(result->ratio, is_void);
+    print_field(result->ratio_noise, is_void);
     print_field(result->error, false);
-    printf("%s\n", wrong ? "true" : "false");
+    printf("%s\n", is_void ? "true" : "false");
 }
 
 /* ---- all of it ---- */
+
+/* Upstream's choice is its own. */
+static void print_levels(const struct options *options)
+{
+    const char *before = "; level";
+    for (int i = 0; i < options->entry_count; i++) {
+        const struct entry *entry = &options->entries[i];
+        if (entry->program)
+            continue;
+        printf("%s %s", before, sdgen_level_name(entry->level));
+        if (options->entry_count > 1)
+            printf(" (%s)", entry->label);
+        before = ",";
+    }
+}
 
 void report_begin(struct report *report, const struct options *options, int rows)
 {
@@ -232,10 +247,7 @@ void report_begin(struct report *report, const struct options *options, int rows
         if (options->peak)
             printf("; the best of the runs, and by how much the best three differ");
         else
-            for (int i = 0; i < options->entry_count; i++)
-                printf("%s %s%s%s%s", i ? "," : "; level", sdgen_level_name(options->entries[i].level),
-                       options->entry_count > 1 ? " (" : "", options->entry_count > 1 ? options->entries[i].label : "",
-                       options->entry_count > 1 ? ")" : "");
+            print_levels(options);
         printf("\n%s", options->format == FORMAT_MD ? "\n" : "");
         if (!options->peak && options->format == FORMAT_TABLE)
             printf("GFLOP/s and the FMA loop's beside it, medians of the quiet samples (by a loop of NOPs); best: the best sample by the\n"
@@ -279,6 +291,8 @@ void report_result(struct report *report, const struct result *result)
     if (result->wrong)
         fprintf(stderr, "sdgen-bench: %s%s%s: error %g; the result is wrong and the time means nothing\n", result->shape->name,
                 *result->label ? " " : "", result->label, result->error);
+    else if (result->fault)
+        fprintf(stderr, "sdgen-bench: %s%s%s: %s\n", result->shape->name, *result->label ? " " : "", result->label, result->fault);
 }
 
 void report_peak(struct report *report, const struct peak *peak)

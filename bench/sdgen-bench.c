@@ -48,13 +48,14 @@ static int time_shapes(struct bench *bench)
         }
         const int count = ways_of(options, shape, entries);
         for (int i = 0; i < count; i++) {
-            calls[i] = (struct call){.operation = &operation, .plan = sdgen_plan(entries[i].level, &entries[i].tuning)};
+            calls[i] = (struct call){.operation = &operation, .plan = sdgen_plan(entries[i].level, &entries[i].tuning),
+                                     .program = entries[i].program};
             results[i] = (struct result){.shape = shape, .label = entries[i].label, .threads = options->threads};
         }
         time_calls(bench, &operation, calls, results, count);
         for (int i = 0; i < count; i++) {
             report_result(&report, &results[i]);
-            status |= results[i].wrong;
+            status |= results[i].fault != NULL;
         }
         free_operation(&operation);
     }

@@ -267,3 +267,26 @@ bool parse_shape(const char *text, struct shape *shape, char *message, size_t me
         snprintf(message, message_size, "an image that is doubled has even sides");
     return !*message;
 }
+
+void shape_numbers(const struct shape *shape, char *text, size_t size)
+{
+    switch (shape->kind) {
+    case SHAPE_KERNEL: snprintf(text, size, "%s", shape->name); break;
+    case SHAPE_LINEAR:
+        snprintf(text, size, "linear %lld %lld %lld", (number)shape->linear.m, (number)shape->linear.n, (number)shape->linear.k);
+        break;
+    case SHAPE_CONV:
+        snprintf(text, size, "conv %lld %lld %lld %lld %lld %d %d", (number)shape->conv.kernel, (number)shape->conv.in,
+                 (number)shape->conv.out, (number)shape->conv.height, (number)shape->conv.width, shape->conv.stride,
+                 shape->conv.up ? 2 : 1);
+        break;
+    case SHAPE_ATTENTION:
+        snprintf(text, size, "attention %lld %lld %lld %lld", (number)shape->attention.queries, (number)shape->attention.keys,
+                 (number)shape->attention.heads, (number)shape->attention.depth);
+        break;
+    case SHAPE_MEMORY:
+        snprintf(text, size, "%s %lld %lld", memory_names[shape->memory.kind], (number)shape->memory.channels,
+                 (number)shape->memory.pixels);
+        break;
+    }
+}

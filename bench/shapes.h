@@ -44,6 +44,9 @@ struct shape {
 /* Reads a shape; where it is none, returns false and says what is allowed. */
 bool parse_shape(const char *text, struct shape *shape, char *message, size_t message_size);
 
+/* An operation's shape as bench/upstream.c reads it: "linear 4096 320 320". */
+void shape_numbers(const struct shape *shape, char *text, size_t size);
+
 /* The shapes of a set, NULL behind the last; NULL where no set has the name. */
 const char *const *find_set(const char *name);
 

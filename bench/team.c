@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct team {
     void *data, *work;
     int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)];
     size_t work_size;
+    cpu_set_t allowed; /* processors of the process */
     struct member members[];
 };
 
@@ -84,10 +86,11 @@ static bool is_first_of_core(int processor)
 }
 
 /* Keeps each thread on a processor, where there are enough; without that they go where the system has them. */
-static void pin(const struct team *team)
+static void pin(struct team *team)
 {
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < team->threads)
+    const cpu_set_t allowed = team->allowed;
+    cpu_set_t one;
+    if (CPU_COUNT(&allowed) < team->threads)
         return;
     int next = 0;
     for (int first = 1; first >= 0; first--)
@@ -117,7 +120,8 @@ struct team *team_start(int threads)
             return NULL;
         }
     }
-    pin(team);
+    if (sched_getaffinity(0, sizeof team->allowed, &team->allowed) == 0)
+        pin(team);
     return team;
 }
 
@@ -128,6 +132,38 @@ void team_stop(struct team *team)
     for (int i = 1; i < team->threads; i++)
         pthread_join(team->members[i].thread, NULL);
     free(team);
+}
+
+struct rest {
+    const struct team *team;
+    void (*task)(void *data);
+    void *data;
+    sem_t over;
+};
+
+static void rest_task(void *data, const struct sdgen_team *member)
+{
+    struct rest *rest = data;
+    cpu_set_t own;
+    if (member->ith > 0) {
+        while (sem_wait(&rest->over) != 0)
+            ;
+        return;
+    }
+    sched_getaffinity(0, sizeof own, &own);
+    sched_setaffinity(0, sizeof rest->team->allowed, &rest->team->allowed);
+    rest->task(rest->data);
+    sched_setaffinity(0, sizeof own, &own);
+    for (int i = 1; i < member->nth; i++)
+        sem_post(&rest->over);
+}
+
+void team_rest(struct team *team, void (*task)(void *data), void *data)
+{
+    struct rest rest = {.team = team, .task = task, .data = data};
+    sem_init(&rest.over, 0, 0);
+    team_run(team, rest_task, &rest, NULL, 0);
+    sem_destroy(&rest.over);
 }
 
 void team_run(struct team *team, team_task *task, void *data, void *work, size_t work_size)

@@ -16,6 +16,10 @@ int team_processors(void);
 struct team *team_start(int threads);
 void team_stop(struct team *team);
 
+/* Runs the task by the caller alone, while the others sleep, for what other programs compute. The caller may run on any processor
+ * meanwhile, and so may what it starts. */
+void team_rest(struct team *team, void (*task)(void *data), void *data);
+
 /* Runs the task on all threads, the caller's being the first, and returns when all have finished. */
 void team_run(struct team *team, team_task *task, void *data, void *work, size_t work_size);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "numbers.h"
+#include "program.h"
 
 /* ---- the most that the processor can do ---- */
 
@@ -32,27 +33,59 @@ static void probe_task(void *data, const struct sdgen_team *member)
     probe->function(probe->rounds);
 }
 
-/* A task that is run by all threads, and so often in turn that the clock is fine enough. */
+/* A task that is run by all threads, or by a program, and so often in turn that the clock is fine enough. */
 struct task {
     team_task *function;
     void *data, *work;
     size_t work_size;
-    double amount; /* of a run */
+    struct program *program; /* or NULL */
+    double amount;           /* of a run */
     int runs;
 };
 
 /* Seconds of a run. */
-static double time_task(struct bench *bench, const struct task *task)
+struct times {
+    double clock, cpu; /* the first thread's processor time */
+};
+
+static struct times time_by_team(struct bench *bench, const struct task *task)
 {
-    double start = seconds_of(CLOCK_MONOTONIC);
+    const struct times start = {seconds_of(CLOCK_MONOTONIC), seconds_of(CLOCK_THREAD_CPUTIME_ID)};
     for (int i = 0; i < task->runs; i++)
         team_run(bench->team, task->function, task->data, task->work, task->work_size);
-    return (seconds_of(CLOCK_MONOTONIC) - start) / task->runs;
+    return (struct times){(seconds_of(CLOCK_MONOTONIC) - start.clock) / task->runs,
+                          (seconds_of(CLOCK_THREAD_CPUTIME_ID) - start.cpu) / task->runs};
+}
+
+/* What is asked of a program while the team rests. */
+struct question {
+    struct program *program;
+    int runs;
+    struct times times;
+};
+
+static void ask_to_run(void *data)
+{
+    struct question *question = data;
+    if (!program_run(question->program, question->runs, &question->times.clock, &question->times.cpu))
+        question->times = (struct times){NAN, NAN};
+}
+
+static struct times time_by_program(struct bench *bench, const struct task *task)
+{
+    struct question question = {.program = task->program, .runs = task->runs};
+    team_rest(bench->team, ask_to_run, &question);
+    return question.times;
+}
+
+static struct times time_task(struct bench *bench, const struct task *task)
+{
+    return task->program ? time_by_program(bench, task) : time_by_team(bench, task);
 }
 
 double probe_rate(struct bench *bench, struct probe *probe)
 {
-    return probe->amount / time_task(bench, &(struct task){.function = probe_task, .data = probe, .runs = 1});
+    return probe->amount / time_task(bench, &(struct task){.function = probe_task, .data = probe, .runs = 1}).clock;
 }
 
 struct probe calibrated_probe(struct bench *bench, const struct sdgen_kernel_row *row, double seconds)
@@ -145,11 +178,12 @@ static bool is_quiet(const struct sample *sample, double best_nops)
 static void take_sample(struct bench *bench, const struct task *task, enum sdgen_level level, const struct task *copy,
                         struct sample *sample)
 {
-    double before = nop_rate(bench), cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID);
-    sample->rate = task->amount / time_task(bench, task);
-    sample->cpu_seconds = (seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu) / task->runs;
+    double before = nop_rate(bench);
+    struct times times = time_task(bench, task);
+    sample->rate = task->amount / times.clock;
+    sample->cpu_seconds = times.cpu;
     sample->nops = fmin(before, nop_rate(bench));
-    sample->peak = copy->amount > 0 ? copy->amount / time_task(bench, copy) : probe_rate(bench, &bench->fma[level]);
+    sample->peak = copy->amount > 0 ? copy->amount / time_task(bench, copy).clock : probe_rate(bench, &bench->fma[level]);
 }
 
 static enum sdgen_level level_of(const struct call *call)
@@ -175,7 +209,7 @@ static int ratios_of(double *ratios, const struct sample *samples, const struct 
     return count;
 }
 
-/* Medians of what is_quiet says, and of the rest. */
+/* Medians of what is_quiet says, and of the rest; without samples of the first way, it is not compared with that. */
 static void summarize(struct result *result, const struct sample *samples, const struct sample *first, int count, double best_nops)
 {
     static double quiet[MOST_SAMPLES], contended[MOST_SAMPLES], rates[MOST_SAMPLES], peaks[MOST_SAMPLES], cpus[MOST_SAMPLES],
@@ -206,49 +240,125 @@ static void summarize(struct result *result, const struct sample *samples, const
     result->best_share = best / best_peak;
     result->quiet_share = median(quiet, result->quiet);
     result->contended_share = median(contended, contended_count);
-    const int compared = ratios_of(ratios, samples, first, count, best_nops);
-    result->ratio = median(ratios, compared);
-    result->ratio_noise = noise_of(ratios, compared);
+    const int compared = first ? ratios_of(ratios, samples, first, count, best_nops) : 0;
+    result->ratio = compared ? median(ratios, compared) : NAN;
+    result->ratio_noise = compared ? noise_of(ratios, compared) : NAN;
+}
+
+/* ---- all ways of an operation ---- */
+
+/* What is asked of a program before it is timed. */
+struct beginning {
+    struct program *program;
+    const char *path;
+    struct operation *operation;
+    int threads;
+    double seconds; /* of its first run; NaN where it failed */
+};
+
+static void begin_program(void *data)
+{
+    struct beginning *beginning = data;
+    double cpu_seconds;
+    if (!program_start(beginning->program, beginning->path, beginning->operation, beginning->threads) ||
+        !program_run(beginning->program, 1, &beginning->seconds, &cpu_seconds) ||
+        !program_result(beginning->program, beginning->operation))
+        beginning->seconds = NAN;
+}
+
+/* Its first run, which is checked. */
+static double run_first(struct bench *bench, struct operation *operation, const struct call *call, const struct task *task)
+{
+    spoil_result(operation);
+    if (!task->program)
+        return time_task(bench, task).clock;
+    struct beginning beginning = {
+        .program = task->program, .path = call->program, .operation = operation, .threads = bench->options->threads};
+    team_rest(bench->team, begin_program, &beginning);
+    return beginning.seconds;
+}
+
+static void fail_result(struct result *result, const struct task *task)
+{
+    result->fault = task->program->fault;
+    result->wrong = false;
+    result->error = NAN;
+}
+
+/* Unlike a result that is wrong, it has no samples. */
+static bool has_failed(const struct result *result)
+{
+    return result->fault && !result->wrong;
+}
+
+static void begin_call(struct bench *bench, struct operation *operation, struct call *call, struct task *task, struct result *result)
+{
+    const double seconds = run_first(bench, operation, call, task);
+    if (seconds < LEAST_SECONDS)
+        task->runs = (int)ceil(LEAST_SECONDS / fmax(seconds, LEAST_SECONDS / MOST_RUNS));
+    result->method = call_method(call);
+    result->unit = operation->copy.size ? "GB/s" : "GFLOP/s";
+    if (seconds != seconds) {
+        fail_result(result, task);
+        return;
+    }
+    result->error = call_error(call);
+    result->wrong = !(result->error <= call_limit(call));
+    if (result->wrong)
+        result->fault = "the result is wrong";
+}
+
+/* A round of samples, the first of them another one each time. */
+static void take_samples(struct bench *bench, const struct call *calls, const struct task *tasks, const struct task *copy,
+                         struct result *results, struct sample samples[][MOST_SAMPLES], int count, int round)
+{
+    for (int i = 0; i < count; i++) {
+        const int which = (i + round) % count;
+        struct sample *sample = &samples[which][round];
+        if (has_failed(&results[which]))
+            continue;
+        take_sample(bench, &tasks[which], level_of(&calls[which]), copy, sample);
+        if (sample->rate != sample->rate)
+            fail_result(&results[which], &tasks[which]);
+    }
 }
 
 void time_calls(struct bench *bench, struct operation *operation, struct call *calls, struct result *results, int count)
 {
     static struct sample samples[MOST_ENTRIES][MOST_SAMPLES];
+    static struct program programs[MOST_ENTRIES];
     struct task tasks[MOST_ENTRIES], copy = {.function = copy_task, .data = &operation->copy};
     size_t work_size = 0;
     for (int i = 0; i < count; i++) {
-        size_t size = call_work_size(&calls[i], bench->options->threads);
+        size_t size = calls[i].program ? 0 : call_work_size(&calls[i], bench->options->threads);
         work_size = size > work_size ? size : work_size;
     }
     void *work = work_size ? allocate(work_size) : NULL;
-    for (int i = 0; i < count; i++) { /* the first run of each, which is checked */
-        spoil_result(operation);
-        tasks[i] = (struct task){.function = call_task, .data = &calls[i], .work = work, .work_size = work_size,
-                                 .amount = operation->amount, .runs = 1};
-        double seconds = time_task(bench, &tasks[i]);
-        if (seconds < LEAST_SECONDS)
-            tasks[i].runs = (int)ceil(LEAST_SECONDS / fmax(seconds, LEAST_SECONDS / MOST_RUNS));
-        results[i].error = call_error(&calls[i]);
-        results[i].wrong = !(results[i].error <= call_limit(&calls[i]));
-        results[i].method = call_method(&calls[i]);
-        results[i].unit = operation->copy.size ? "GB/s" : "GFLOP/s";
+    for (int i = 0; i < count; i++) {
+        tasks[i] = (struct task){.function = call_task,
+                                 .data = &calls[i],
+                                 .work = work,
+                                 .work_size = work_size,
+                                 .program = calls[i].program ? &programs[i] : NULL,
+                                 .amount = operation->amount,
+                                 .runs = 1};
+        begin_call(bench, operation, &calls[i], &tasks[i], &results[i]);
+        copy.runs = tasks[i].runs > copy.runs ? tasks[i].runs : copy.runs;
     }
-    if (operation->copy.size) {
+    if (operation->copy.size)
         copy.amount = operation->amount;
-        copy.runs = tasks[0].runs;
-    }
     double end = seconds_of(CLOCK_MONOTONIC) + bench->options->seconds * count;
     int rounds = 0;
-    do {
-        for (int i = 0; i < count; i++) { /* each is the first at times */
-            int which = (i + rounds) % count;
-            take_sample(bench, &tasks[which], level_of(&calls[which]), &copy, &samples[which][rounds]);
-        }
-        rounds++;
-    } while (rounds < bench->options->repetitions || (rounds < MOST_SAMPLES && seconds_of(CLOCK_MONOTONIC) < end));
+    do
+        take_samples(bench, calls, tasks, &copy, results, samples, count, rounds++);
+    while (rounds < bench->options->repetitions || (rounds < MOST_SAMPLES && seconds_of(CLOCK_MONOTONIC) < end));
     free(work);
     for (int i = 0; i < count; i++) {
-        summarize(&results[i], samples[i], samples[0], rounds, bench->best_nops);
+        if (tasks[i].program)
+            program_stop(tasks[i].program);
+        if (has_failed(&results[i]))
+            continue;
+        summarize(&results[i], samples[i], has_failed(&results[0]) ? NULL : samples[0], rounds, bench->best_nops);
         results[i].seconds = operation->amount / results[i].rate;
     }
 }

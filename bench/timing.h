@@ -31,8 +31,9 @@ struct result {
     double best_share;                 /* best sample by best peak */
     double quiet_share, contended_share; /* medians of the ratios; NaN where there are none */
     double ratio, ratio_noise;         /* median of the ratios with the first way's rates, round by round; its standard error */
-    double error;
+    double error; /* NaN where it is not known */
     bool wrong;
+    const char *fault; /* why there are no other figures: that the result is wrong, or a sentence; or NULL */
 };
 
 /* False, and a sentence on stderr, where the processor has no such loop or the threads cannot be started. */
@@ -45,7 +46,8 @@ double probe_rate(struct bench *bench, struct probe *probe);
 /* A probe of the table of kernels, with so many rounds that a run takes about `seconds`. */
 struct probe calibrated_probe(struct bench *bench, const struct sdgen_kernel_row *row, double seconds);
 
-/* Times the operation in each of the ways, in turn; the results are given but for what is measured. */
+/* Times the operation in each of the ways, in turn; the results are given but for what is measured. Their faults are valid until the next
+ * call. */
 void time_calls(struct bench *bench, struct operation *operation, struct call *calls, struct result *results, int count);
 
 #endif

@@ -19,8 +19,8 @@ NINJA = PYTHON.parent / "ninja"
 # What is left to ggml is built for the same processors as the kernels' lowest level. Elsewhere the compiler's own
 # default stays, and the runtime computes with its portable form.
 X86_64_V3 = "-march=x86-64-v3" if platform.machine() in ("x86_64", "AMD64") else ""
-# Gives every ggml a target bench-attention.
-BENCH_OPTIONS = {"CMAKE_PROJECT_ggml_INCLUDE": str(ROOT / "bench" / "attention.cmake")}
+# Gives every ggml the targets bench-attention and bench-upstream.
+BENCH_OPTIONS = {"CMAKE_PROJECT_ggml_INCLUDE": str(ROOT / "bench" / "ggml.cmake")}
 SDGEN_OPTIONS = {"SDGEN_SOURCE_DIR": str(ROOT), "SDGEN_PYTHON": str(PYTHON)}
 PATCHED_OPTIONS = {
     **SDGEN_OPTIONS,
@@ -34,6 +34,7 @@ PATCHED_OPTIONS = {
     "CMAKE_CXX_FLAGS": f"{X86_64_V3} {os.environ.get('CXXFLAGS', '')}".strip(),
 }
 LLAMAFILE_OPTIONS = {**BENCH_OPTIONS, "GGML_LLAMAFILE": "ON"}
+AVX2_OPTIONS = {**BENCH_OPTIONS, "GGML_NATIVE": "OFF"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ TARGETS = {
     "baseline": Target("upstream", "baseline", BENCH_OPTIONS, "sd-cli", "bin/sd-cli"),
     "baseline-llamafile": Target("upstream", "baseline-llamafile", LLAMAFILE_OPTIONS, "sd-cli", "bin/sd-cli"),
     # What upstream is on a processor with AVX2 and no more, for comparisons on one that has more.
-    "baseline-avx2": Target("upstream", "baseline-avx2", {"GGML_NATIVE": "OFF"}, "sd-cli", "bin/sd-cli"),
+    "baseline-avx2": Target("upstream", "baseline-avx2", AVX2_OPTIONS, "sd-cli", "bin/sd-cli"),
     "native": Target("runtime", "native", SDGEN_OPTIONS, "all", "."),
     "sdgen-bench": Target("runtime", "native", SDGEN_OPTIONS, "sdgen-bench", "bench/sdgen-bench", "bin/sdgen-bench"),
     "bench-attention": Target("patched", "sd-cli", PATCHED_OPTIONS, "bench-attention", "bin/bench-attention"),
@@ -60,6 +61,14 @@ TARGETS = {
     "bench-attention-baseline-llamafile": Target(
         "upstream", "baseline-llamafile", LLAMAFILE_OPTIONS, "bench-attention", "bin/bench-attention"
     ),
+    **{
+        name: Target("upstream", folder, options, "bench-upstream", "bin/bench-upstream", f"bin/{name}")
+        for name, folder, options in (
+            ("bench-upstream", "baseline", BENCH_OPTIONS),
+            ("bench-upstream-llamafile", "baseline-llamafile", LLAMAFILE_OPTIONS),
+            ("bench-upstream-avx2", "baseline-avx2", AVX2_OPTIONS),
+        )
+    },
 }
 
 

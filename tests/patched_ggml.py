@@ -17,6 +17,7 @@ from tests.sdgen_native import REPOSITORY, Level
 
 BUILD = REPOSITORY / "build" / "sd-cli"
 GGML = REPOSITORY / "build" / "src" / "patched" / "ggml"
+NATIVE = REPOSITORY / "tests" / "native"
 # Those of src/ are ggml's own, with functions that not every source uses.
 HEADERS = [f"-I{GGML / 'include'}", "-isystem", str(GGML / "src")]
 LIBRARIES = [BUILD / "ggml" / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
@@ -33,7 +34,7 @@ RUNS = 3
 
 
 def source(name: str) -> Path:
-    return REPOSITORY / "tests" / "native" / f"{name}.c"
+    return NATIVE / f"{name}.c"
 
 
 def settings(**environment: str) -> dict[str, str]:
@@ -48,7 +49,7 @@ def cmake_cache() -> dict[str, str]:
     return dict(entries)
 
 
-def build(name: str, folder: Path, *parts: str) -> Path:
+def build(name: str, folder: Path, *parts: str, sources: Path = NATIVE) -> Path:
     """The program of this name, of the source of that name and of more."""
     for library in LIBRARIES:
         require_sd_cli(library)
@@ -60,7 +61,7 @@ def build(name: str, folder: Path, *parts: str) -> Path:
     program = folder / name
     objects = {part: str(folder / f"{part}.o") for part in (name, *parts)}
     for command in (
-        *([*compile_part, *HEADERS, "-c", str(source(part)), "-o", objects[part]] for part in objects),
+        *([*compile_part, *HEADERS, "-c", str(sources / f"{part}.c"), "-o", objects[part]] for part in objects),
         [cache["CMAKE_CXX_COMPILER"], *objects.values(), *linked, "-o", str(program)],
     ):
         done = subprocess.run(command, capture_output=True, text=True)

@@ -233,7 +233,7 @@ def test_help_tune_lists_every_tunable() -> None:
 def test_help() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    for text in ("--set", "--shape", "--variant", "bench-attention", "bench/compare.py", "within 2%"):
+    for text in ("--set", "--shape", "--variant", "bench-upstream", "bench/compare.py", "within 2%"):
         assert text in done.stdout
     assert "%%" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 132
 
@@ -276,8 +276,13 @@ def test_wrong_result_voids_its_time(form: str) -> None:
         (("--shape", "linear 1000000x1000000x1000"), "memory"),
         (("--set", "sd16"), "sd15"),
         (("--set", "sd15,"), "sd15"),
-        (("--forms", "upstream"), "make bench-attention"),
-        (("--forms", "sse"), "assembly, avx2, avx512 and c"),
+        (
+            ("--forms", "upstream", "--upstream", "/none"),
+            "no program /none/bench-upstream; `make bench-upstream` builds it",
+        ),
+        (("--forms", "c,upstream-avx2", "--upstream", "/none"), "no program /none/bench-upstream-avx2"),
+        (("--forms", "sse"), "assembly, avx2, avx512, c, upstream,"),
+        (("--forms", "upstream-c"), "assembly, avx2, avx512, c, upstream,"),
         (("--forms", "avx2,avx2"), "already"),
         (("--variant", "kc=64"), "LABEL:NAME=VALUE"),
         (("--variant", ":kc=64"), "LABEL:NAME=VALUE"),

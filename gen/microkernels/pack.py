@@ -17,14 +17,15 @@ from gen.family import Family
 from gen.isa import LEVELS, Level
 from gen.spec import KernelSpec
 
-# Panels of 64 rows at AVX-512, measured on one core of a Zen 5, ns for 16 numbers, the matrix in L3, then in memory:
-#                                               f16          bf16         f32
-#   eight rows a pass, half lines stored        1.29  3.1    1.24  2.4    1.59  4.1
-#   sixteen rows, whole lines                   0.92  2.0    0.82  2.1    1.18  3.4
-#   the same, the next sixteen prefetched       0.93  1.3    0.83  1.5    1.27  2.5
-# A model's weights are in memory. To prefetch into L2 only is slower in both places, by 5 to 20%. What is stored stays
-# the limit: halves of rows loaded, which spares a stage of the transposition, or lines of the panel prefetched, gain
-# nothing.
+# Panels of 64 rows at AVX-512, measured on one core of a Zen 5 with others busy: ns for 16 numbers, the matrix in L3,
+# then in memory; AVX2's panels of 16 rows take 1.0 and 2.4, 1.1 and 2.0, 1.3 and 3.3.
+#                                              f16          bf16         f32
+#   eight rows a pass, half lines stored       1.23  4.1    1.20  2.2    1.54  3.7
+#   sixteen rows, whole lines                  0.81  2.5    0.80  1.9    1.16  3.1
+#   the same, the next sixteen prefetched      0.80  1.6    0.80  1.4    1.24  2.3
+# In L1 they take 0.72 and 0.46, 0.50 and 0.30, 0.61 and 0.34: beyond it the transposition is hidden. So to load rows
+# i and i + 4 into halves of a register, which spares a quarter of its shuffles, gains nothing; nor does it to prefetch
+# the panel. To prefetch into L2 only is 5 to 25% slower than into L1.
 OPTIONS = {
     "align": 32,  # of the loop, bytes
     "prefetch": 1,  # 1: the next sixteen rows while these are packed, 0: nothing; only passes of sixteen rows ever do

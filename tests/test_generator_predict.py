@@ -110,7 +110,7 @@ def test_inner_loops_are_marked() -> None:
     assert sum(text.startswith("vfmadd231ps") for text in steps) == 4 * 24
     assert steps[-1] == "jnz .Lsteps"
     # the loop over passes holds the others
-    assert [loop.role for loop in registry.build(registry.find("pack_f32_64_avx512")).loops] == ["block", "place"]
+    assert [loop.role for loop in registry.build(registry.find("pack_f32_64_avx512")).loops] == ["block", "part_block"]
 
 
 def test_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,7 +155,7 @@ static void add_forms(struct options *options, const char *forms, const struct s
     for (const char *rest = forms; next_item(&rest, name, sizeof name);) {
         struct entry entry = {.tuning = *tuning, .level = richest_level()};
         if (is_upstream(name)) {
-            entry.tuning = (struct sdgen_tuning){-1, -1, -1, -1, -1, -1, -1};
+            entry.tuning = sdgen_untuned();
             entry.program = program_of(name, folder);
             if (access(entry.program, X_OK) != 0)
                 fail("--forms", forms, "there is no program %s; `make bench-upstream` builds it", entry.program);

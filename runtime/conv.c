@@ -81,6 +81,8 @@ const char *sdgen_conv2d_check(const struct sdgen_conv2d *op)
             return "there are more frames of c than those of x make";
         if (op->x_doubled)
             return "frames are doubled";
+        if (op->sums)
+            return "sums are made of images only, not of frames";
         if (frames->x_stride % (int64_t)sizeof(float))
             return "the stride of frames is not aligned to elements";
     }

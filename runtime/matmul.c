@@ -84,7 +84,7 @@ static void pack_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *ke
  * Scratch: the scales and shifts of a panel's rows, then what they are multiplied by, if that is made for the batch, and what is packed
  * of them. Depths are packed in multiples of 4 but for the last. */
 
-enum { AFFINES = SDGEN_MOST_ROWS * sizeof(struct sdgen_row_affine) / sizeof(float), LEAST_DEPTH = 4 };
+enum { AFFINES = SDGEN_MOST_ROWS * sizeof(struct sdgen_line) / sizeof(float), LEAST_DEPTH = 4 };
 _Static_assert(AFFINES + (1 + SDGEN_MOST_ROWS) * LEAST_DEPTH <= SDGEN_COLUMNS_STEP * LEAST_DEPTH, "the scratch holds a panel of B");
 
 static void measure_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
@@ -92,9 +92,9 @@ static void measure_x(const struct sdgen_gemm *gemm, const struct sdgen_kernels 
 {
     const struct sdgen_matmul *op = gemm->operation;
     const float *x = (const float *)(const void *)sdgen_matmul_x(op, batch);
-    struct sdgen_row_affine *affine = (struct sdgen_row_affine *)(void *)scratch;
+    struct sdgen_line *affine = (struct sdgen_line *)(void *)scratch;
     for (int64_t i = 0; i < rows; i++)
-        affine[i] = sdgen_row_affine_of(kernels, &op->before, op->k, sdgen_at(x, (row + i) * op->x_stride));
+        affine[i] = sdgen_row_line(kernels, &op->before, op->k, sdgen_at(x, (row + i) * op->x_stride));
 }
 
 static void pack_normalized(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t row, int64_t rows,
@@ -102,7 +102,7 @@ static void pack_normalized(const struct sdgen_gemm *gemm, const struct sdgen_ke
 {
     const struct sdgen_matmul *op = gemm->operation;
     const float *x = (const float *)(const void *)sdgen_matmul_x(op, batch) + begin;
-    const struct sdgen_row_affine *affine = (const struct sdgen_row_affine *)(const void *)scratch;
+    const struct sdgen_line *affine = (const struct sdgen_line *)(const void *)scratch;
     const int64_t depth = end - begin, batches[2] = {batch % op->batch[0], batch / op->batch[0]};
     const struct sdgen_row_vectors vectors = sdgen_row_vectors_of(kernels, &op->before, batches, begin, depth, scratch + AFFINES);
     float *normalized = scratch + AFFINES + depth;

@@ -7,15 +7,21 @@
 
 #include <math.h>
 
-struct sdgen_affine sdgen_affine_of(const double sums[2], double count, double eps, bool rms)
+/* (x - mean) * scale */
+struct affine {
+    double mean, scale;
+};
+
+/* That of so many numbers, of which these are the sums, and those of the squares. */
+static struct affine affine_of(const double sums[2], double count, double eps, bool rms)
 {
     double mean = rms ? 0 : sums[0] / count, variance = sums[1] / count - mean * mean;
-    return (struct sdgen_affine){.mean = mean, .scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
+    return (struct affine){.mean = mean, .scale = 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
 }
 
 /* x * scale + shift = (x - mean) * scale * weight + bias. The shift is made for the scale as rounded, so that rounding the scale costs
  * nothing where the mean is many times the deviation. */
-void sdgen_set_affine(struct sdgen_map_run *run, const struct sdgen_affine *affine, double weight, double bias)
+static void set_affine(struct sdgen_map_run *run, const struct affine *affine, double weight, double bias)
 {
     run->scale = (float)(affine->scale * weight);
     run->shift = (float)(bias - affine->mean * (double)run->scale);
@@ -93,21 +99,21 @@ static int64_t sums_of_group(const struct sdgen_group_norm *op)
     return op->sums ? 1 : pieces_of(op).count;
 }
 
-static struct sdgen_affine affine_of_group(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group)
+static struct affine affine_of_group(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group)
 {
     double all[2];
     add_up(sums + group * sums_of_group(op), sums_of_group(op), all);
-    return sdgen_affine_of(all, (double)(op->channels / op->groups) * (double)op->pixels, (double)op->eps, false);
+    return affine_of(all, (double)(op->channels / op->groups) * (double)op->pixels, (double)op->eps, false);
 }
 
-static void set_channel(const struct sdgen_group_norm *op, const struct sdgen_affine *affine, int64_t channel, struct sdgen_map_run *run)
+static void set_channel(const struct sdgen_group_norm *op, const struct affine *affine, int64_t channel, struct sdgen_map_run *run)
 {
-    sdgen_set_affine(run, affine, op->weight ? (double)op->weight[channel] : 1, op->bias ? (double)op->bias[channel] : 0);
+    set_affine(run, affine, op->weight ? (double)op->weight[channel] : 1, op->bias ? (double)op->bias[channel] : 0);
 }
 
 void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines)
 {
-    struct sdgen_affine affine = affine_of_group(op, sums, group);
+    struct affine affine = affine_of_group(op, sums, group);
     int64_t channels = op->channels / op->groups;
     for (int64_t c = 0; c < channels; c++) {
         struct sdgen_map_run run;
@@ -119,7 +125,7 @@ void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*su
 static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
                       const double (*sums)[2])
 {
-    struct sdgen_affine affine = affine_of_group(op, sums, piece->group);
+    struct affine affine = affine_of_group(op, sums, piece->group);
     struct sdgen_map_run run = {
         .x = x_of(op, piece),
         .y = (float *)(void *)((char *)op->y + piece->batch * op->y_batch_stride + piece->channel * op->y_channel_stride) +
@@ -210,14 +216,14 @@ const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm)
     return NULL;
 }
 
-struct sdgen_row_affine sdgen_row_affine_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x)
+struct sdgen_line sdgen_row_line(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x)
 {
     double sums[2] = {0};
     kernels->moments((size_t)n, x, sums);
-    struct sdgen_affine affine = sdgen_affine_of(sums, (double)n, (double)norm->eps, norm->rms);
+    struct affine affine = affine_of(sums, (double)n, (double)norm->eps, norm->rms);
     struct sdgen_map_run run;
-    sdgen_set_affine(&run, &affine, 1, 0);
-    return (struct sdgen_row_affine){.scale = run.scale, .shift = run.shift};
+    set_affine(&run, &affine, 1, 0);
+    return (struct sdgen_line){.scale = run.scale, .shift = run.shift};
 }
 
 static const float *of_batch(const float *array, const int64_t stride[2], const int64_t batch[2])
@@ -246,7 +252,7 @@ struct sdgen_row_vectors sdgen_row_vectors_of(const struct sdgen_kernels *kernel
     return vectors;
 }
 
-void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_row_affine affine, struct sdgen_row_vectors vectors, int64_t n,
+void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_line line, struct sdgen_row_vectors vectors, int64_t n,
                      const float *x, float *y)
 {
     kernels->map[SDGEN_FUNCTION_NONE](&(struct sdgen_map_run){
@@ -255,8 +261,8 @@ void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_row_affin
         .n = n,
         .weight = vectors.weight,
         .addend = vectors.bias,
-        .scale = affine.scale,
-        .shift = affine.shift,
+        .scale = line.scale,
+        .shift = line.shift,
     });
 }
 
@@ -290,7 +296,7 @@ static void normalize_rows(const struct sdgen_plan *plan, const struct sdgen_lay
         char *y = (char *)op->y + batch[0] * op->y_stride[1] + batch[1] * op->y_stride[2];
         for (int64_t row = begin % op->rows[0]; begin < run_end; begin++, row++) {
             const float *from = sdgen_at(x, row * op->x_stride[0]);
-            sdgen_normalize(plan->kernels, sdgen_row_affine_of(plan->kernels, &op->norm, op->n, from), vectors, op->n, from,
+            sdgen_normalize(plan->kernels, sdgen_row_line(plan->kernels, &op->norm, op->n, from), vectors, op->n, from,
                             (float *)(void *)(y + row * op->y_stride[0]));
         }
     }

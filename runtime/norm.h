@@ -4,18 +4,7 @@
 
 #include "select.h"
 
-/* (x - mean) * scale */
-struct sdgen_affine {
-    double mean, scale;
-};
-
-/* That of so many numbers, of which these are the sums, and those of the squares. */
-struct sdgen_affine sdgen_affine_of(const double sums[2], double count, double eps, bool rms);
-
-/* Makes a run's scale and shift those of (x - mean) * scale * weight + bias. */
-void sdgen_set_affine(struct sdgen_map_run *run, const struct sdgen_affine *affine, double weight, double bias);
-
-/* What a norm does to a channel: x * scale + shift. */
+/* What a norm does to a channel, or to a row before weights and biases: x * scale + shift. */
 struct sdgen_line {
     float scale, shift;
 };
@@ -32,11 +21,8 @@ void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*su
 /* What is wrong with it, or NULL. */
 const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm);
 
-/* The scale and shift of a row of n elements. */
-struct sdgen_row_affine {
-    float scale, shift;
-};
-struct sdgen_row_affine sdgen_row_affine_of(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x);
+/* That of a row of n elements. */
+struct sdgen_line sdgen_row_line(const struct sdgen_kernels *kernels, const struct sdgen_row_norm *norm, int64_t n, const float *x);
 
 /* What elements [begin, begin + n) of a batch's rows are multiplied by and added to, or NULL: in the norm's arrays, or in the scratch of n
  * numbers. */
@@ -47,7 +33,7 @@ struct sdgen_row_vectors sdgen_row_vectors_of(const struct sdgen_kernels *kernel
                                               int64_t begin, int64_t n, float *scratch);
 
 /* Normalizes so many elements of a row, from x to y, which begin with the first of these as the vectors do. */
-void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_row_affine affine, struct sdgen_row_vectors vectors, int64_t n,
+void sdgen_normalize(const struct sdgen_kernels *kernels, struct sdgen_line line, struct sdgen_row_vectors vectors, int64_t n,
                      const float *x, float *y);
 
 #endif

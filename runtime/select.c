@@ -288,7 +288,7 @@ bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen
 {
     for (int level = 0; plan->store && level < LEVELS; level++)
         if (plan->kernels == &tables[level])
-            return panels <= kept_weights[level].most_panels && op->channels_in >= kept_weights[level].least_channels;
+            return panels <= kept_weights[level].most_panels && sdgen_conv2d_channels(op) >= kept_weights[level].least_channels;
     return false;
 }
 
@@ -311,12 +311,16 @@ bool sdgen_conv2d_norm_pays(const struct sdgen_plan *plan, const struct sdgen_co
 }
 
 /* Pixels from which on the sums of an image are better made by the convolution that writes it. What they take there, and what they save
- * in the norm, in milliseconds as above (AVX2, AVX-512):
+ * in the norm, in milliseconds as above:
  *
- *   128 channels at 512x512    5.2, 2.5    4.7, 3.9
- *   256 channels at 256x256    2.9, 1.1    2.3, 1.9
- *   512 channels at 128x128    1.5, 0.6    0.9, 0.5
- *   512 channels at 64x64      0.3, 0.1    0.2, 0.0 */
+ *                              AVX2             AVX-512
+ *                              take    save     take    save
+ *   128 channels at 512x512    5.2     4.7      2.5     3.9
+ *   256 channels at 256x256    2.9     2.3      1.1     1.9
+ *   512 channels at 128x128    1.5     0.9      0.6     0.5
+ *   512 channels at 64x64      0.3     0.2      0.1     0.0
+ *
+ * What is saved is a way through memory, which several threads share, what is taken is not. */
 enum { SUMS_PAY_PIXELS = 65536 };
 
 bool sdgen_conv2d_sums_pay(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)

@@ -114,6 +114,14 @@ static bool tuning_file(char *path, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
+static bool is_level(const char *name)
+{
+    for (int level = SDGEN_LEVEL_C; level <= SDGEN_LEVEL_RICHEST; level++)
+        if (strcmp(name, sdgen_level_name((enum sdgen_level)level)) == 0)
+            return true;
+    return false;
+}
+
 /* Lines of the file: "sdgen tuning of PROCESSOR", then for each level "LEVEL name=value,...". */
 static void read_file(struct sdgen_tuning *tuning, enum sdgen_level level, char *message, size_t message_size)
 {
@@ -121,8 +129,9 @@ static void read_file(struct sdgen_tuning *tuning, enum sdgen_level level, char 
     char path[512], line[512], what[256] = "";
     FILE *file = tuning_file(path, sizeof path) ? fopen(path, "r") : NULL;
     if (!file) {
-        if (getenv("SDGEN_TUNE_FILE"))
-            snprintf(message, message_size, "%.200s cannot be read; it is not used", getenv("SDGEN_TUNE_FILE"));
+        const char *named = getenv("SDGEN_TUNE_FILE");
+        if (named && *named)
+            snprintf(message, message_size, "%.200s cannot be read; it is not used", named);
         return;
     }
     const char *processor = sdgen_processor()->name;
@@ -142,6 +151,10 @@ static void read_file(struct sdgen_tuning *tuning, enum sdgen_level level, char 
             break;
         }
         *values++ = 0;
+        if (!is_level(line)) {
+            snprintf(what, sizeof what, "is also of a level that is none: %.20s", line);
+            break;
+        }
         struct sdgen_tuning other = *tuning;
         const bool mine = strcmp(line, sdgen_level_name(level)) == 0;
         if (!sdgen_tune(mine ? &read : &other, values, what, sizeof what))

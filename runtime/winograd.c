@@ -347,6 +347,7 @@ static void begin_norm(const struct sdgen_plan *plan, const struct sdgen_conv2d 
     int64_t groups = norm.batch * norm.groups, channels = norm.channels / norm.groups;
     for (int64_t group = groups * team->ith / team->nth; group < groups * (team->ith + 1) / team->nth; group++)
         sdgen_group_norm_lines(&norm, (const double(*)[2])work->sums, group, work->lines + group * channels);
+    sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
     sdgen_wait(team);
 }
 
@@ -360,7 +361,7 @@ static int64_t normed_channels(const struct sdgen_conv2d *op, int nth)
 }
 
 static void set_input_quad(const struct cut *cut, const struct sdgen_conv2d *op, const struct work *work, int64_t quad, int64_t channel,
-                           int64_t kernel_frame,                            struct sdgen_winograd_input *input, int64_t q)
+                           int64_t kernel_frame, struct sdgen_winograd_input *input, int64_t q)
 {
     struct place place;
     int64_t image = 0;

@@ -40,7 +40,7 @@ def source(name: str) -> Path:
 def settings(**environment: str) -> dict[str, str]:
     """The environment of a program whose hook is to say what it took."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("SDGEN_")}
-    return others | {"SDGEN_VERBOSE": "1", **environment}
+    return others | {"SDGEN_VERBOSE": "1", "SDGEN_TUNE_FILE": "", **environment}
 
 
 def cmake_cache() -> dict[str, str]:

@@ -40,6 +40,7 @@ class Models:
             *("--steps", "1", "-W", "256", "-H", "256", "-t", "2", "--disable-image-metadata", *arguments),
         ]
         settings = {name: value for name, value in os.environ.items() if not name.startswith("SDGEN_")}
+        settings["SDGEN_TUNE_FILE"] = ""  # not the user's
         return subprocess.run(
             command, env=settings | environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT
         )

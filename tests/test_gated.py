@@ -22,9 +22,10 @@ from tests.operations import (
     every_tile,
     execute,
     loaded,
+    plan_of,
     stored,
 )
-from tests.sdgen_native import Function, Type
+from tests.sdgen_native import Function, Level, Type
 
 
 def compute(
@@ -103,3 +104,12 @@ def test_reference_is_that_of_products(rng: np.random.Generator) -> None:
         c = compute(m, n, k, gated, Type.F32, x, bias, Function.NONE, run)
         plain = Matmul(m, n, k).compute((w[None, None], x[None, None], np.zeros(n, np.float32)), run)
         assert not first_difference(c, plain[0, 0])
+
+
+def test_work_for_fewer_threads() -> None:
+    """What is asked for is for fewer threads, too, of which each has larger shares then."""
+    op = native.Matmul(256, 16, 8, (1, 1), 4096, Type.F32, 32, (0, 0), (1, 1), 4096, 32, (0, 0), 4096, 64, (0, 0), 1.0)
+    op.gated = True
+    plan = plan_of(Run(Tile(Level.C)))
+    sizes = [native.sdgen_matmul_work_size(ctypes.byref(plan), ctypes.byref(op), nth) for nth in range(1, 33)]
+    assert sizes == sorted(sizes)

@@ -338,6 +338,7 @@ def test_runtime_takes_no_file_of_another_processor(fake: FakeBench, monkeypatch
         TITLE + "avx2 kc=128,x=1\n",
         TITLE + "avx2 kc=128\navx2 tile=64\n",
         TITLE + "avx2 kc=128\n\n",
+        TITLE + "avx2 kc=128\navx3 kc=128\n",
         TITLE + "avx512 kc=9999\navx2 kc=128\n",
     ],
 )
@@ -353,3 +354,4 @@ def test_runtime_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     values, said = configured(monkeypatch, SDGEN_TUNE_FILE=str(tmp_path / "absent"))
     assert values == {} and "absent cannot be read; it is not used" in said
     assert configured(monkeypatch, XDG_CONFIG_HOME=str(tmp_path)) == ({}, "")
+    assert configured(monkeypatch, SDGEN_TUNE_FILE="") == ({}, "")

@@ -134,7 +134,7 @@ def build(spec: KernelSpec) -> Kernel:
     return a.finish(
         Contract(
             formula=(f"{what}, `rounds` times",),
-            extents=("No memory is touched.",),
+            extents=("No memory is touched but constants.",),
             notes=(
                 f"Instructions per round: {_instructions(spec)}, {_LOOP} of them the loop's. "
                 f"Multiplications and additions per round: {_operations(spec)}.",

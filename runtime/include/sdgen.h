@@ -175,9 +175,9 @@ SDGEN_API struct sdgen_hash sdgen_hash(const struct sdgen_kernels *kernels, cons
                                        ptrdiff_t stride);
 
 /* Arrays that are kept to be found by the hash of what they were made of; for several threads at a time. Time passes by ticks. An array
- * that is in use, or was so less than SDGEN_STORE_BUSY ticks ago, is not given up for another one, which then is not kept: so of what
- * is used in turns, and is more than there is room for, a part is found each time. Of the others the one used longest ago goes first.
- * What was not used for SDGEN_STORE_IDLE ticks goes anyway. */
+ * that is in use, or was added or found less than SDGEN_STORE_BUSY ticks ago, is not given up for another one, which then is not kept:
+ * so of what is used in turns, and is more than there is room for, a part is found each time. Of the others the one added or found
+ * longest ago goes first. What was not for SDGEN_STORE_IDLE ticks goes anyway. */
 enum { SDGEN_STORE_BUSY = 8, SDGEN_STORE_IDLE = 32 };
 
 struct sdgen_store;
@@ -220,8 +220,8 @@ SDGEN_API int sdgen_quota(const char *root);
 /* What a thread does within an operation. */
 enum sdgen_phase {
     SDGEN_PHASE_OTHER,     /* none of those below */
-    SDGEN_PHASE_PACK,      /* lays out anew what products read, weights or activations */
-    SDGEN_PHASE_TRANSFORM, /* Winograd's: of input, weights and output */
+    SDGEN_PHASE_PACK,      /* lays out anew what products read, weights or activations, with the norm before them */
+    SDGEN_PHASE_TRANSFORM, /* Winograd's: of input, with the norm before it, of weights and of output */
     SDGEN_PHASE_PRODUCT,   /* products, with scale and bias; in attention scores and exponentials as well, which are made with them; and
                               what comes after a product of few rows where it is added to c tile by tile */
     SDGEN_PHASE_EPILOGUE,  /* what comes after a product: `after`, the gate, attention's division by the sums and joining of its parts */

@@ -10,6 +10,7 @@
  * block's maximum becomes the shift, what was summed is rescaled, and the block is computed again. Where there are few queries, the
  * keys are split as well, and the parts joined at the end. */
 #include "elementwise.h"
+#include "memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,7 +28,6 @@ enum {
     MOST_PANEL_ROWS = 512,
     LEAST_ITEMS = 32,   /* where there are fewer panels, keys are split to make so many items */
     MOST_PARTS_BYTES = 3 << 19, /* of all that they come to: then fewer */
-    LINE = 64,
 };
 
 #define LIMIT 32.0f
@@ -104,11 +104,6 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_atten
     return cut;
 }
 
-static size_t line_up(int64_t floats)
-{
-    return ((size_t)floats * sizeof(float) + LINE - 1) / LINE * LINE;
-}
-
 /* A thread's own memory. */
 struct own {
     float *q;       /* [panel][depth][width] */
@@ -120,20 +115,20 @@ struct own {
 
 static size_t own_size(const struct cut *cut, const struct sdgen_attention *op)
 {
-    return line_up(cut->block_panels * op->depth * cut->width) + line_up(cut->block_panels * part_floats(cut, op)) +
-           line_up(cut->block_keys * op->depth) + line_up(cut->block_keys * cut->value_panels * VALUES) +
-           line_up(cut->block_keys * cut->width) * (op->mask ? 2 : 1) + 3 * line_up(cut->width);
+    return sdgen_floats_size(cut->block_panels * op->depth * cut->width) + sdgen_floats_size(cut->block_panels * part_floats(cut, op)) +
+           sdgen_floats_size(cut->block_keys * op->depth) + sdgen_floats_size(cut->block_keys * cut->value_panels * VALUES) +
+           sdgen_floats_size(cut->block_keys * cut->width) * (op->mask ? 2 : 1) + 3 * sdgen_floats_size(cut->width);
 }
 
 static size_t parts_size(const struct cut *cut, const struct sdgen_attention *op)
 {
-    return cut->splits > 1 ? line_up(cut->items * part_floats(cut, op)) : 0;
+    return cut->splits > 1 ? sdgen_floats_size(cut->items * part_floats(cut, op)) : 0;
 }
 
 static float *take(char **memory, int64_t floats)
 {
     float *taken = (float *)(void *)*memory;
-    *memory += line_up(floats);
+    *memory += sdgen_floats_size(floats);
     return taken;
 }
 
@@ -155,7 +150,7 @@ static struct own own_of(const struct cut *cut, const struct sdgen_attention *op
 size_t sdgen_attention_work_size(const struct sdgen_plan *plan, const struct sdgen_attention *op, int nth)
 {
     struct cut cut = cut_of(plan, op);
-    return LINE + parts_size(&cut, op) + (size_t)nth * own_size(&cut, op);
+    return SDGEN_LINE + parts_size(&cut, op) + (size_t)nth * own_size(&cut, op);
 }
 
 static bool aligned(const void *pointer, int64_t size, int64_t a, int64_t b, int64_t c)
@@ -622,7 +617,7 @@ static void join(const struct job *job, float *shift, const float *other)
 void sdgen_attention(const struct sdgen_plan *plan, const struct sdgen_attention *op, const struct sdgen_team *team)
 {
     struct cut cut = cut_of(plan, op);
-    char *memory = (char *)(((uintptr_t)team->work + LINE - 1) / LINE * LINE);
+    char *memory = sdgen_first_line(team->work);
     float *parts = (float *)(void *)memory;
     struct job job = {.plan = plan, .op = op, .cut = &cut, .team = team};
     job.own = own_of(&cut, op, memory + parts_size(&cut, op) + (size_t)team->ith * own_size(&cut, op));

@@ -1,5 +1,6 @@
 #include "gemm.h"
 
+#include "memory.h"
 #include "schedule.h"
 
 /* Fewest rows that packed A is cut to: each packed number of B is used once for each, and packing one costs about as much as four
@@ -120,21 +121,14 @@ struct work {
     float *gate; /* this thread's, where the product is gated: [rows of a share][nc] */
 };
 
-enum { LINE = 64 };
-
-static size_t line_up(size_t size)
-{
-    return (size + LINE - 1) / LINE * LINE;
-}
-
 static size_t a_size(const struct cut *cut)
 {
-    return line_up((size_t)(cut->group * cut->unit_size) * sizeof(float));
+    return sdgen_floats_size(cut->group * cut->unit_size);
 }
 
 static size_t b_size(const struct cut *cut)
 {
-    return line_up((size_t)(cut->nc * cut->depth_step) * sizeof(float));
+    return sdgen_floats_size(cut->nc * cut->depth_step);
 }
 
 static size_t gate_size(const struct sdgen_gemm *gemm, const struct cut *cut)
@@ -142,19 +136,18 @@ static size_t gate_size(const struct sdgen_gemm *gemm, const struct cut *cut)
     if (!gemm->gated)
         return 0;
     int64_t panels = sdgen_ceil_div(sdgen_ceil_div(gemm->rows, cut->chunks), gemm->tile.rows);
-    return line_up((size_t)(sdgen_ceil_div(panels, cut->row_shares) * gemm->tile.rows * cut->nc) * sizeof(float));
+    return sdgen_floats_size(sdgen_ceil_div(panels, cut->row_shares) * gemm->tile.rows * cut->nc);
 }
 
 size_t sdgen_gemm_work_size(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, int nth)
 {
     struct cut cut = cut_of(plan, gemm, nth);
-    return LINE + a_size(&cut) + (size_t)nth * (b_size(&cut) + gate_size(gemm, &cut));
+    return SDGEN_LINE + a_size(&cut) + (size_t)nth * (b_size(&cut) + gate_size(gemm, &cut));
 }
 
 static struct work work_of(const struct sdgen_gemm *gemm, const struct cut *cut, const struct sdgen_team *team)
 {
-    char *base = (char *)team->work;
-    base += (LINE - (uintptr_t)base % LINE) % LINE;
+    char *base = sdgen_first_line(team->work);
     struct work work;
     work.a = (float *)(void *)base;
     base += a_size(cut) + (size_t)team->ith * (b_size(cut) + gate_size(gemm, cut));

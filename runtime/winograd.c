@@ -22,6 +22,7 @@
 #include "conv.h"
 
 #include "elementwise.h"
+#include "memory.h"
 #include "norm.h"
 
 #include <string.h>
@@ -41,7 +42,6 @@ enum {
     MOST_PARTS = 8,      /* of a share, in the end; a power of two */
     PART_COLUMNS = 8,    /* the least of a part, of 16 output channels; twice as many of half the channels */
     HALO = 2,            /* rows of x that a tile shares with the one below */
-    LINE = 64,
 };
 
 /* How a convolution is cut; the same for every thread. */
@@ -131,11 +131,6 @@ struct work {
     float *packed, *u, *m, *y;
 };
 
-static size_t line_up(int64_t floats)
-{
-    return ((size_t)floats * sizeof(float) + LINE - 1) / LINE * LINE;
-}
-
 /* Numbers from tap to tap of V, for a block of so many panels; of U, for so many input channels; of M, for so many columns. */
 static int64_t v_tap(const struct cut *cut, const struct sdgen_conv2d *op, int64_t panels)
 {
@@ -154,7 +149,7 @@ static int64_t m_tap(int64_t columns)
 
 static size_t v_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
-    return line_up(cut->taps * v_tap(cut, op, cut->v_panels));
+    return sdgen_floats_size(cut->taps * v_tap(cut, op, cut->v_panels));
 }
 
 /* Numbers from channel to channel of the strip. */
@@ -165,18 +160,18 @@ static int64_t strip_channel(const struct cut *cut, const struct sdgen_conv2d *o
 
 static size_t strip_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
-    return cut->strip_rows ? line_up(op->channels_in * strip_channel(cut, op)) : 0;
+    return cut->strip_rows ? sdgen_floats_size(op->channels_in * strip_channel(cut, op)) : 0;
 }
 
 static size_t lines_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
-    return cut->strip_rows ? line_up(op->batch * op->channels_in * (int64_t)(sizeof(struct sdgen_line) / sizeof(float))) : 0;
+    return cut->strip_rows ? sdgen_floats_size(op->batch * op->channels_in * (int64_t)(sizeof(struct sdgen_line) / sizeof(float))) : 0;
 }
 
 static size_t sums_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
     struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
-    return cut->strip_rows ? line_up((int64_t)(sdgen_group_norm_sums_size(&norm) / sizeof(float))) : 0;
+    return cut->strip_rows ? sdgen_floats_size((int64_t)(sdgen_group_norm_sums_size(&norm) / sizeof(float))) : 0;
 }
 
 static size_t shared_size(const struct cut *cut, const struct sdgen_conv2d *op)
@@ -186,17 +181,17 @@ static size_t shared_size(const struct cut *cut, const struct sdgen_conv2d *op)
 
 static size_t packed_size(const struct cut *cut)
 {
-    return line_up(9 * cut->chain * GROUP);
+    return sdgen_floats_size(9 * cut->chain * GROUP);
 }
 
 static size_t u_size(const struct cut *cut)
 {
-    return line_up(cut->taps * u_tap(cut->chain));
+    return sdgen_floats_size(cut->taps * u_tap(cut->chain));
 }
 
 static size_t m_size(const struct cut *cut)
 {
-    return line_up(cut->taps * m_tap(cut->block_panels * cut->tile.columns));
+    return sdgen_floats_size(cut->taps * m_tap(cut->block_panels * cut->tile.columns));
 }
 
 /* Numbers from row to row of a thread's own output, and from channel to channel: quad after quad of m rows. */
@@ -212,7 +207,7 @@ static int64_t y_channel(const struct cut *cut, int64_t panels)
 
 static size_t y_size(const struct cut *cut, const struct sdgen_conv2d *op)
 {
-    return sdgen_after_any(&op->after) ? line_up(GROUP * y_channel(cut, cut->block_panels)) : 0;
+    return sdgen_after_any(&op->after) ? sdgen_floats_size(GROUP * y_channel(cut, cut->block_panels)) : 0;
 }
 
 static size_t own_size(const struct cut *cut, const struct sdgen_conv2d *op)
@@ -223,7 +218,7 @@ static size_t own_size(const struct cut *cut, const struct sdgen_conv2d *op)
 size_t sdgen_winograd_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int m, int nth)
 {
     struct cut cut = cut_of(plan, op, m, nth);
-    return LINE + shared_size(&cut, op) + (size_t)nth * own_size(&cut, op);
+    return SDGEN_LINE + shared_size(&cut, op) + (size_t)nth * own_size(&cut, op);
 }
 
 /* Pieces of an image's channel are panels, or the parts of them that lie in the image. */
@@ -240,8 +235,7 @@ int64_t sdgen_winograd_sum_pieces(const struct sdgen_plan *plan, const struct sd
 
 static struct work work_of(const struct cut *cut, const struct sdgen_conv2d *op, const struct sdgen_team *team)
 {
-    char *base = (char *)team->work;
-    base += (LINE - (uintptr_t)base % LINE) % LINE;
+    char *base = sdgen_first_line(team->work);
     struct work work;
     work.v = (float *)(void *)base;
     work.strip = (float *)(void *)(base + v_size(cut, op));
@@ -430,7 +424,7 @@ static void transform_inputs(const struct sdgen_plan *plan, const struct sdgen_c
 /* Weights come from memory once for each block, in short stretches of 16 rows, which the processor does not foresee. */
 static void prefetch(const char *from, int64_t size)
 {
-    for (int64_t offset = 0; offset < size; offset += LINE)
+    for (int64_t offset = 0; offset < size; offset += SDGEN_LINE)
         __builtin_prefetch(from + offset);
 }
 

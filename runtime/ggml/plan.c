@@ -1,5 +1,7 @@
 #include "plan.h"
 
+#include "memory.h"
+
 #include "ggml-impl.h"
 
 static bool plan_matmul(const struct ggml_tensor *dst, struct sdgen_matmul *op)

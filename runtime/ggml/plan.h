@@ -42,14 +42,6 @@ struct sdgen_node_plan {
     };
 };
 
-enum { SDGEN_LINE = 64 };
-
-/* What is made in working memory first lies before the operation's own, which begins with a cache line. */
-static inline size_t sdgen_line_up(size_t size)
-{
-    return (size + SDGEN_LINE - 1) / SDGEN_LINE * SDGEN_LINE;
-}
-
 struct sdgen_ggml_graph {
     int nodes, threads;
     int64_t queue[SDGEN_QUEUE_SIZE / sizeof(int64_t)]; /* of the team */

@@ -2,6 +2,7 @@
 
 #include "gemm.h"
 #include "listing.h"
+#include "memory.h"
 #include "profile.h"
 #include "trace.h"
 
@@ -188,8 +189,6 @@ static void copy_rows(const struct sdgen_copy *copy, int ith, int nth)
 
 /* ---- attention ---- */
 
-enum { LINE = SDGEN_LINE };
-
 static void fuse_attention(const struct sdgen_attention_match *match, const struct sdgen_node_plan *plan,
                            struct sdgen_ggml_graph *state)
 {
@@ -217,11 +216,11 @@ static void compute_attention(const struct sdgen_node_plan *plan, const struct s
     sdgen_wait(team);
     const struct sdgen_copy copy = {.src = team->work,
                                     .dst = (char *)plan->attention.op.c,
-                                    .row_bytes = LINE,
-                                    .rows = {(int64_t)(plan->attention.elsewhere / LINE), 1, 1},
-                                    .stride = {LINE}};
+                                    .row_bytes = SDGEN_LINE,
+                                    .rows = {(int64_t)(plan->attention.elsewhere / SDGEN_LINE), 1, 1},
+                                    .stride = {SDGEN_LINE}};
     copy_rows(&copy, team->ith, team->nth);
-    const size_t done = plan->attention.elsewhere / LINE * LINE;
+    const size_t done = plan->attention.elsewhere / SDGEN_LINE * SDGEN_LINE;
     if (team->ith == 0)
         memcpy(copy.dst + done, copy.src + done, plan->attention.elsewhere - done);
     sdgen_phase(team, SDGEN_PHASE_EPILOGUE);

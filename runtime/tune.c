@@ -49,6 +49,14 @@ const struct sdgen_tunable *sdgen_tunable(size_t index)
     return index < ROWS ? &rows[index].tunable : NULL;
 }
 
+int sdgen_tuning_value(const struct sdgen_tuning *tuning, size_t index)
+{
+    int value = -1;
+    if (index < ROWS)
+        memcpy(&value, (const char *)tuning + rows[index].place, sizeof value);
+    return value;
+}
+
 static void append(char *message, size_t size, const char *text)
 {
     size_t length = strlen(message);
@@ -183,7 +191,13 @@ bool sdgen_tuning_from_environment(struct sdgen_tuning *tuning, enum sdgen_level
         return false;
     }
     if (tuning->tile > 0 && !sdgen_has_tile(level, tuning->tile)) {
-        snprintf(message, message_size, "SDGEN_TUNE=tile=%d: level %s has no tile of so many columns", tuning->tile, sdgen_level_name(level));
+        snprintf(message, message_size, "SDGEN_TUNE=tile=%d: of level %s allowed are", tuning->tile, sdgen_level_name(level));
+        for (const int *columns = tile_values; *columns > 0; columns++)
+            if (sdgen_has_tile(level, *columns)) {
+                char one[16];
+                snprintf(one, sizeof one, " tile=%d", *columns);
+                append(message, message_size, one);
+            }
         return false;
     }
     return true;

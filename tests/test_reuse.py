@@ -11,7 +11,8 @@ import pytest
 from tests.patched_ggml import TIMEOUT, build, every_form, settings, source
 
 LOOKED = re.compile(
-    r"^sdgen: looked for (\d+) products, copied (\d+) and kept (\d+); at last (\d+) are kept, ([\d.]+) MiB$",
+    r"^sdgen: of (\d+) products that may be the same in each step, copied (\d+) and kept (\d+); "
+    r"at the end (\d+) are kept, ([\d.]+) MiB$",
     re.MULTILINE,
 )
 

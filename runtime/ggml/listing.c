@@ -121,6 +121,6 @@ void sdgen_list_attention(const struct sdgen_graph *graph, int soft_max, const s
     print_tensor(match->output, keys);
     print_attention(&match->op);
     if (match->copies)
-        fprintf(stderr, "; %d of its inputs copied first", match->copies);
+        fprintf(stderr, "; %d of its inputs laid out anew first, by the products that make them where they can", match->copies);
     fprintf(stderr, "%s\n", match->aliased ? "; its output copied last" : "");
 }

@@ -53,7 +53,7 @@ void sdgen_reuse_print(void)
     if (!reuse.store || !atomic_load(&reuse.looked))
         return;
     const struct sdgen_store_counts counts = sdgen_store_counts(reuse.store);
-    fprintf(stderr, "sdgen: looked for %lld products, copied %lld and kept %lld; at last %lld are kept, %.1f MiB\n",
+    fprintf(stderr, "sdgen: of %lld products that may be the same in each step, copied %lld and kept %lld; at the end %lld are kept, %.1f MiB\n",
             atomic_load(&reuse.looked), atomic_load(&reuse.copied), atomic_load(&reuse.kept), (long long)counts.arrays,
             (double)counts.bytes / (1 << 20));
 }

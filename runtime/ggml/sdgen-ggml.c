@@ -41,7 +41,7 @@ static void print_counts(void)
                 atomic_load(&counts.doublings_copied));
     sdgen_reuse_print();
     if (chosen.plan.store)
-        fprintf(stderr, "sdgen: %.1f MiB of transformed weights are kept at last\n",
+        fprintf(stderr, "sdgen: kept transformed weights of %.1f MiB\n",
                 (double)sdgen_store_counts(chosen.plan.store).bytes / (1 << 20));
     if (atomic_load(&counts.attentions))
         fprintf(stderr, "sdgen: made %lld attentions of several nodes each, %lld inputs copied first and %lld outputs last\n",
@@ -69,11 +69,16 @@ static void print_choice(enum sdgen_level level)
     }
     fprintf(stderr, "; chosen: %s (kc %lld, mc %lld, nc %lld, packed %lld MiB", sdgen_level_name(level), (long long)blocking->kc,
             (long long)blocking->mc, (long long)blocking->nc, (long long)(blocking->packed_bytes >> 20));
-    if (chosen.plan.tile_columns)
-        fprintf(stderr, ", tile %d", chosen.plan.tile_columns);
-    if (chosen.plan.winograd != SDGEN_WINOGRAD_BY_SHAPE)
-        fprintf(stderr, ", winograd %d", (int)chosen.plan.winograd);
-    fprintf(stderr, ")\n");
+    fprintf(stderr, ")");
+    const char *before = "; tuned: ";
+    for (size_t i = 0; i < sdgen_tunable_count(); i++) {
+        const int value = sdgen_tuning_value(&chosen.config.tuning, i);
+        if (value < 0)
+            continue;
+        fprintf(stderr, "%s%s=%d", before, sdgen_tunable(i)->name, value);
+        before = ",";
+    }
+    fputc('\n', stderr);
 }
 
 static void print_profile(void)

@@ -111,6 +111,7 @@ struct sdgen_tunable {
 };
 SDGEN_API size_t sdgen_tunable_count(void);
 SDGEN_API const struct sdgen_tunable *sdgen_tunable(size_t index); /* NULL from the count on */
+SDGEN_API int sdgen_tuning_value(const struct sdgen_tuning *tuning, size_t index); /* of that tunable; -1: not chosen */
 
 /* Reads name=value,... into the tuning, whose other members stay. Where a name or value is none, returns false and writes one sentence,
  * which names what is allowed, into message. */

@@ -195,7 +195,7 @@ def test_random_graphs(graphs: Graphs, first: int, count: int, form: dict[str, s
             r"\d+ queries, \d+ keys, \d+ heads of \d+(; .*)?",
         ),
         ("output_on_q", r"attention of .*; its output copied last"),
-        ("q_overwritten", r"attention of .*; 1 of its inputs laid out anew first"),
+        ("q_overwritten", r"attention of .*; 1 of its inputs laid out anew first, .*"),
         ("batched", r"attention of .* heads of \d+, batch of 2(; .*)?"),
         ("flash_depth_40", r'attention of FLASH_ATTN_EXT [\dx]+ "leaf_\d+"; .* heads of 40'),
         ("flash_values_deeper", r"attention of FLASH_ATTN_EXT .* heads of \d+ and \d+"),

@@ -189,7 +189,14 @@ NORMED: dict[str, str] = {
 }
 
 # Norms of what a convolution writes, and how many of them it makes the sums of.
-SUMMED = {"summed": 2, "summed_residual": 1, "summed_small": 0, "summed_overwritten": 0, "summed_by_1x1": 0}
+SUMMED = {
+    "summed": 2,
+    "summed_residual": 1,
+    "summed_small": 0,
+    "summed_overwritten": 0,
+    "summed_by_1x1": 0,
+    "summed_as_one_channel": 0,
+}
 
 # Products of one input: how many are computed together, and whether they normalize it; why a norm is none of theirs.
 READ_BY_OTHERS = "its result is read by others, or wanted"
@@ -246,6 +253,7 @@ SEVERAL: dict[str, tuple[str, ...]] = {
     "half_factor": ("MUL_MAT + ADD",),
     "permuted": (),
     "joined": (),
+    "attention_unbiased": ("RMS_NORM", "MUL_MAT", "MUL_MAT", "MUL_MAT", "MUL_MAT + ADD + ADD"),
     "normed_resblock": (
         *("MUL_MAT", "GROUP_NORM + MUL + ADD + SILU", "CONV_2D + ADD + ADD"),
         *("GROUP_NORM + MUL + ADD + SILU", "CONV_2D + ADD + ADD"),
@@ -417,6 +425,11 @@ def test_too_little_working_memory(graphs: Graphs, form: dict[str, str]) -> None
 def test_pieces(graphs: Graphs, form: dict[str, str]) -> None:
     """A graph cut in two: what the second part reads was written by the first."""
     graphs.run("pieces", **form)
+
+
+@every_form
+def test_too_little_working_memory_for_each_case(graphs: Graphs, form: dict[str, str]) -> None:
+    graphs.run("cramped", **form)
 
 
 @pytest.mark.parametrize("case", [*PATTERNS, *SHARED, *SEVERAL, *TOKENS])

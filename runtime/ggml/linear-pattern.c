@@ -319,8 +319,8 @@ static int copied_product(const struct sdgen_graph *graph, const struct sdgen_gg
 static void write_at_once(const struct sdgen_graph *graph, struct sdgen_ggml_graph *state, int at, size_t work_size)
 {
     const int product = copied_product(graph, state, at);
-    if (product < 0)
-        return;
+    if (product < 0 || sdgen_node_work_size(state->plan, &state->node[product], state->threads) > work_size)
+        return; /* there is none, or it is left to ggml, which writes it to its own place */
     struct member member = {.at = product, .result = graph->node[at]};
     add_reads(graph, graph->node[product], &member.reads);
     if (any_overlaps(&member.reads, member.result) || !passes(graph, state, &member, product + 1, at))

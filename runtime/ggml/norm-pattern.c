@@ -100,6 +100,7 @@ static int source_of_sums(const struct sdgen_graph *graph, const struct sdgen_gg
     const struct ggml_tensor *x = head >= 0 ? graph->node[head]->src[0] : NULL;
     const int source = x ? sdgen_graph_index(graph, x) : -1;
     if (source < 0 || state->node[source].kind != SDGEN_CONV2D || !ggml_is_contiguous(x) ||
+        x->ne[2] != state->node[source].conv2d.channels_out || x->ne[3] != state->node[source].conv2d.batch ||
         !sdgen_conv2d_sums_pay(state->plan, &state->node[source].conv2d) || !sdgen_graph_stays(graph, x, source + 1, at))
         return -1;
     return source;

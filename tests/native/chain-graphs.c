@@ -735,6 +735,32 @@ static void summed_by_1x1(struct scene *scene)
     want(scene, ggml_neg(scene->ctx, group_normed(scene, h, channels(scene, h), true)));
 }
 
+/* The norm is not of the convolution's channels, which are rows here. */
+static void summed_as_one_channel(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 1, 256, 256, 4, 1), *w = leaf(scene, GGML_TYPE_F32, 0.2f, 3, 3, 4, 8);
+    struct ggml_tensor *patches = ggml_im2col(ctx, w, x, 1, 1, 1, 1, 1, 1, true, GGML_TYPE_F32);
+    patches = ggml_reshape_2d(ctx, patches, patches->ne[0], patches->ne[1] * patches->ne[2]);
+    scene->apart = true;
+    want(scene, ggml_neg(ctx, ggml_group_norm(ctx, ggml_mul_mat(ctx, patches, ggml_reshape_2d(ctx, w, 36, 8)), 1, 1e-6f)));
+}
+
+/* Its projections may write their results where they would be copied to. */
+static void attention_unbiased(struct scene *scene)
+{
+    struct ggml_context *ctx = scene->ctx;
+    struct ggml_tensor *x = made(scene, 1, 40, 30, 2, 1), *n = ggml_rms_norm(ctx, x, 1e-5f), *of[3];
+    for (int i = 0; i < 3; i++) { /* values, keys, queries */
+        struct ggml_tensor *heads = ggml_reshape_4d(ctx, projected(scene, n, 40), 8, 5, 30, 2);
+        of[i] = ggml_cont(ctx, i == 0 ? ggml_permute(ctx, heads, 1, 2, 0, 3) : ggml_permute(ctx, heads, 0, 2, 1, 3));
+        expand(scene, of[i]);
+    }
+    struct ggml_tensor *scores = ggml_soft_max(ctx, ggml_scale(ctx, ggml_mul_mat(ctx, of[1], of[2]), 0.25f));
+    struct ggml_tensor *out = ggml_cont(ctx, ggml_permute(ctx, ggml_mul_mat(ctx, of[0], scores), 0, 2, 1, 3));
+    want(scene, ggml_add(ctx, columns(scene, projected(scene, ggml_reshape_3d(ctx, out, 40, 30, 2), 40)), x));
+}
+
 /* ---- images of tokens ---- */
 
 static struct ggml_tensor *to_tokens(struct scene *scene, struct ggml_tensor *x)
@@ -1118,12 +1144,14 @@ static const struct {
     {"half_factor", half_factor},
     {"permuted", permuted},
     {"joined", joined},
+    {"attention_unbiased", attention_unbiased},
     {"normed_resblock", normed_resblock},
     {"summed", summed},
     {"summed_residual", summed_residual},
     {"summed_small", summed_small},
     {"summed_overwritten", summed_overwritten},
     {"summed_by_1x1", summed_by_1x1},
+    {"summed_as_one_channel", summed_as_one_channel},
     {"tokens_of_transformer", tokens_of_transformer},
     {"tokens_convolved", tokens_convolved},
     {"tokens_with_gaps", tokens_with_gaps},
@@ -1274,7 +1302,8 @@ static struct ggml_tensor *attention_part(struct scene *scene, struct ggml_tenso
     const int64_t width = x->ne[0], tokens = x->ne[1], batch = x->ne[2], depth = 8;
     struct ggml_tensor *n = normalized_rows(scene, x), *of[3];
     for (int i = 0; i < 3; i++) {
-        struct ggml_tensor *heads = ggml_reshape_4d(ctx, dense(scene, n, width), depth, width / depth, tokens, batch);
+        struct ggml_tensor *part = once_in(2) ? dense(scene, n, width) : projected(scene, n, width); /* with a bias, or without */
+        struct ggml_tensor *heads = ggml_reshape_4d(ctx, part, depth, width / depth, tokens, batch);
         of[i] = ggml_cont(ctx, i == 2 ? ggml_permute(ctx, heads, 1, 2, 0, 3) : ggml_permute(ctx, heads, 0, 2, 1, 3));
         if (once_in(3))
             expand(scene, of[i]);

@@ -4,6 +4,7 @@
  *   graphs CASE
  *   graphs random FIRST COUNT, or networks FIRST COUNT: random ones of these seeds, of attentions or of parts of models
  *   graphs tight FIRST COUNT: random ones of both kinds with less working memory than they are planned with
+ *   graphs cramped: all cases in several sizes of working memory less than planned
  *   graphs pieces: all cases cut in two, at each of their nodes
  *   graphs aborted: all cases ended early, after each of their nodes, and computed again
  *   graphs at_once CASE: several graphs of the case, in step with each other, a few times
@@ -1369,6 +1370,22 @@ static double run_in_pieces(struct scene *scene)
     return worst;
 }
 
+/* In several sizes of working memory between what ggml needs and what is planned. */
+static double run_cramped(struct scene *scene)
+{
+    enum { SIZES = 6 };
+    double worst = 0;
+    const size_t least = ggml_graph_plan(scene->graph, 2, NULL).work_size; /* as long as tensors have no memory, ggml's own */
+    allocate(scene);
+    const size_t most = ggml_graph_plan(scene->graph, 2, NULL).work_size;
+    for (size_t i = 0; i < SIZES && most > least; i++) {
+        compute(scene, &(struct run){.planned = 2, .threads = 2, .work_size = least + (most - least) * i / SIZES + 1});
+        worst = fmax(worst, error_of(scene));
+    }
+    free_scene(scene);
+    return worst;
+}
+
 /* Ended after each of its nodes; nothing may remain of that. */
 static double run_aborted(struct scene *scene)
 {
@@ -1529,6 +1546,8 @@ int main(int argc, char **argv)
         run_tight(atoi(argv[2]), atoi(argv[3]));
     } else if (argc == 2 && strcmp(argv[1], "pieces") == 0) {
         run_all(run_in_pieces);
+    } else if (argc == 2 && strcmp(argv[1], "cramped") == 0) {
+        run_all(run_cramped);
     } else if (argc == 2 && strcmp(argv[1], "aborted") == 0) {
         run_all(run_aborted);
     } else if (argc == 3 && strcmp(argv[1], "at_once") == 0) {

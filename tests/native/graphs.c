@@ -1373,7 +1373,7 @@ static double run_in_pieces(struct scene *scene)
 /* In several sizes of working memory between what ggml needs and what is planned. */
 static double run_cramped(struct scene *scene)
 {
-    enum { SIZES = 6 };
+    enum { SIZES = 24 };
     double worst = 0;
     const size_t least = ggml_graph_plan(scene->graph, 2, NULL).work_size; /* as long as tensors have no memory, ggml's own */
     allocate(scene);

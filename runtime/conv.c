@@ -3,6 +3,9 @@
  * matrix as a whole never exists. */
 #include "conv.h"
 
+#include "elementwise.h"
+#include "norm.h"
+
 enum { LANES = 8 }; /* of a group of sdgen_patches */
 
 static int64_t size_out(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
@@ -239,6 +242,94 @@ static void pack_tokens(const struct sdgen_gemm *gemm, const struct sdgen_kernel
     sdgen_gemm_pack_columns(gemm, kernels, SDGEN_F32, x, op->x_pixel_stride, columns, end - begin, dst);
 }
 
+/* ---- x, normed ----
+ *
+ * A kernel of one pixel reads each number of x in one place, where it is normed when it is packed. Of other kernels, the rows of x that a
+ * band of columns reads are normed first, of the channels of a block of the depth: bands are as wide as half of L2 has room for these, so
+ * that few rows are normed for two of them. Where there are several shares of the output channels, each thread norms for itself. */
+
+/* As a thread computes it. */
+struct normed {
+    struct sdgen_conv2d op;         /* first, as which other functions of the product know it */
+    const struct sdgen_line *lines; /* [batch][channels_in] */
+    struct sdgen_conv2d *strip;     /* the same of normed rows in place of x, as much of it as is packed next */
+    float *rows;                    /* [channels of a block][rows of a band][width] */
+};
+
+static int64_t strip_channels(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    return sdgen_min((plan->blocking.kc + 3) / taps_of(op) + 2, op->channels_in);
+}
+
+/* Rows of x that a column of taps covers. */
+static int64_t span_of(const struct sdgen_conv2d *op)
+{
+    return op->dilation_y * (op->kernel_height - 1) + 1;
+}
+
+static int64_t band_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panel)
+{
+    int64_t rows = plan->blocking.nc * plan->blocking.kc / (strip_channels(plan, op) * op->width);
+    int64_t rows_out = rows < span_of(op) ? 1 : (rows - span_of(op)) / op->stride_y + 1;
+    return sdgen_max(rows_out * op->width_out / panel, 1) * panel;
+}
+
+static void norm_strip(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column, int64_t columns,
+                       int64_t begin, int64_t end)
+{
+    const struct normed *normed = gemm->operation;
+    const struct sdgen_conv2d *op = &normed->op;
+    const int64_t top = column / op->width_out * op->stride_y - op->pad_y, number = sizeof(float);
+    const int64_t bottom = (column + columns - 1) / op->width_out * op->stride_y - op->pad_y + span_of(op);
+    const int64_t first = sdgen_max(top, 0), rows = sdgen_max(sdgen_min(bottom, op->height) - first, 0);
+    const int64_t channel = begin / taps_of(op), channels = sdgen_ceil_div(end, taps_of(op)) - channel, size = rows * op->width;
+    for (int64_t c = 0; c < channels; c++) {
+        const struct sdgen_line line = normed->lines[batch * op->channels_in + channel + c];
+        kernels->map[op->before.function](&(struct sdgen_map_run){
+            .x = sdgen_at(op->x, batch * op->x_batch_stride + (channel + c) * op->x_channel_stride + first * op->x_row_stride),
+            .y = normed->rows + c * size,
+            .n = size,
+            .scale = line.scale,
+            .shift = line.shift,
+            .parameter = {op->before.parameter[0], op->before.parameter[1]},
+        });
+    }
+    *normed->strip = *op;
+    normed->strip->x_batch_stride = 0;
+    normed->strip->x_channel_stride = size * number;
+    /* Lies elsewhere; what is read is in the strip. */
+    normed->strip->x = (const float *)((uintptr_t)normed->rows - (uintptr_t)((channel * size + first * op->width) * number));
+}
+
+static void pack_strip(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                       int64_t columns, int64_t begin, int64_t end, float *dst)
+{
+    const struct normed *normed = gemm->operation;
+    struct sdgen_gemm strip = *gemm;
+    strip.operation = normed->strip;
+    pack_patches(&strip, kernels, batch, column, columns, begin, end, dst);
+}
+
+static void pack_normed(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                        int64_t columns, int64_t begin, int64_t end, float *dst)
+{
+    const struct normed *normed = gemm->operation;
+    const struct sdgen_before *before = &normed->op.before;
+    pack_patches(gemm, kernels, batch, column, columns, begin, end, dst);
+    for (int64_t j = 0; j < columns; j += gemm->tile.columns)
+        for (int64_t channel = begin; channel < end; channel++, dst += gemm->tile.columns) {
+            const struct sdgen_line line = normed->lines[batch * normed->op.channels_in + channel];
+            kernels->map[before->function](&(struct sdgen_map_run){
+                .x = dst,
+                .y = dst,
+                .n = sdgen_min(columns - j, gemm->tile.columns),
+                .scale = line.scale,
+                .shift = line.shift,
+                .parameter = {before->parameter[0], before->parameter[1]},
+            });
+        }
+}
+
 static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
 {
     const struct sdgen_conv2d *op = gemm->operation;
@@ -279,31 +370,91 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
     };
     if (gemm.accumulate)
         gemm.after.addend.data = NULL;
+    if (op->before.groups && pointwise(op)) {
+        gemm.pack_b = pack_normed;
+    } else if (op->before.groups) {
+        gemm.prepare_b = norm_strip;
+        gemm.pack_b = pack_strip;
+        gemm.band = band_of(plan, op, gemm.tile.columns);
+    }
     return gemm;
+}
+
+/* Working memory: the product's, and with a norm the lines of x's channels, its sums, and for each thread its strip. */
+enum { LINE = 64 };
+
+static size_t line_up(size_t size)
+{
+    return (size + LINE - 1) / LINE * LINE;
+}
+
+static size_t lines_size(const struct sdgen_conv2d *op)
+{
+    return line_up((size_t)(op->batch * op->channels_in) * sizeof(struct sdgen_line));
+}
+
+static size_t sums_size(const struct sdgen_conv2d *op)
+{
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    return line_up(sdgen_group_norm_sums_size(&norm));
+}
+
+static size_t strip_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_gemm *gemm)
+{
+    if (!gemm->prepare_b)
+        return 0;
+    /* Of a band that begins within a row. */
+    int64_t rows_out = sdgen_min(sdgen_ceil_div(gemm->band - 1, op->width_out) + 1, op->height_out);
+    int64_t rows = sdgen_min((rows_out - 1) * op->stride_y + span_of(op), op->height);
+    return line_up((size_t)(strip_channels(plan, op) * rows * op->width) * sizeof(float));
 }
 
 size_t sdgen_conv2d_direct_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)
 {
     struct sdgen_gemm gemm = gemm_of(plan, op);
-    return sdgen_gemm_work_size(plan, &gemm, nth);
+    size_t size = sdgen_gemm_work_size(plan, &gemm, nth);
+    return op->before.groups ? LINE + size + lines_size(op) + sums_size(op) + (size_t)nth * strip_size(plan, op, &gemm) : size;
+}
+
+/* One whose x is normed. */
+static void compute_normed(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
+{
+    struct sdgen_conv2d strip;
+    struct normed normed = {.op = *op, .strip = &strip};
+    struct sdgen_gemm gemm = gemm_of(plan, op);
+    gemm.operation = &normed;
+    char *base = (char *)team->work + sdgen_gemm_work_size(plan, &gemm, team->nth);
+    base += (LINE - (uintptr_t)base % LINE) % LINE;
+    struct sdgen_line *lines = (struct sdgen_line *)(void *)base;
+    double(*sums)[2] = (double(*)[2])(void *)(base + lines_size(op));
+    normed.lines = lines;
+    normed.rows = (float *)(void *)(base + lines_size(op) + sums_size(op) + (size_t)team->ith * strip_size(plan, op, &gemm));
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    sdgen_group_norm_lines(plan, &norm, team, sums, lines);
+    /* All of them are there when the product's weights are packed. */
+    sdgen_gemm(plan, &gemm, team);
 }
 
 void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
 {
     struct sdgen_conv2d flat = flattened(op);
     struct sdgen_gemm gemm = gemm_of(plan, &flat);
-    sdgen_gemm(plan, &gemm, team);
+    if (op->before.groups)
+        compute_normed(plan, &flat, team);
+    else
+        sdgen_gemm(plan, &gemm, team);
 }
 
 bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
 {
-    return !op->x_doubled && !op->frames.out && sdgen_select_winograd(plan, op) != 0;
+    (void)plan;
+    return !op->x_doubled && !op->x_pixel_stride && !op->frames.out;
 }
 
 bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
 {
     /* Row by row of tiles, where rows are those of x. */
-    return op->before.groups && sdgen_conv2d_norms(plan, op) && op->pad_x == 1 && op->pad_y == 1 &&
+    return op->before.groups && sdgen_select_winograd(plan, op) && op->pad_x == 1 && op->pad_y == 1 &&
            op->x_channel_stride == op->width * op->height * (int64_t)sizeof(float) &&
            (op->batch == 1 || op->x_batch_stride == op->c_batch_stride);
 }

@@ -6,7 +6,11 @@
 #include "elementwise.h"
 #include "norm.h"
 
-enum { LANES = 8 }; /* of a group of sdgen_patches */
+enum {
+    LANES = 8, /* of a group of sdgen_patches */
+    STRIP_GAP = 16,
+    LINE = 64,
+};
 
 static int64_t size_out(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
 {
@@ -244,21 +248,29 @@ static void pack_tokens(const struct sdgen_gemm *gemm, const struct sdgen_kernel
 
 /* ---- x, normed ----
  *
- * A kernel of one pixel reads each number of x in one place, where it is normed when it is packed. Of other kernels, the rows of x that a
- * band of columns reads are normed first, of the channels of a block of the depth: bands are as wide as half of L2 has room for these, so
- * that few rows are normed for two of them. Where there are several shares of the output channels, each thread norms for itself. */
+ * For each block of the depth, a thread norms the rows of x that the patches of its columns read, of the channels of that block, into a
+ * strip that it packs from then. It takes as many columns at a time as make the strip about half of L2, so that few rows are normed for
+ * two lots of them. Where the output channels are handed out in several shares, each thread norms for itself. */
 
 /* As a thread computes it. */
 struct normed {
     struct sdgen_conv2d op;         /* first, as which other functions of the product know it */
     const struct sdgen_line *lines; /* [batch][channels_in] */
     struct sdgen_conv2d *strip;     /* the same of normed rows in place of x, as much of it as is packed next */
-    float *rows;                    /* [channels of a block][rows of a band][width] */
+    float *rows;
 };
 
+/* Input channels of a block of the depth, at most. */
 static int64_t strip_channels(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
 {
     return sdgen_min((plan->blocking.kc + 3) / taps_of(op) + 2, op->channels_in);
+}
+
+/* Numbers of the strip from channel to channel, for so many rows: where rows are as long as a power of two, all channels of a pixel would
+ * lie in one set of L1 without the gap. */
+static int64_t strip_channel(const struct sdgen_conv2d *op, int64_t rows)
+{
+    return rows * op->width + STRIP_GAP;
 }
 
 /* Rows of x that a column of taps covers. */
@@ -282,13 +294,13 @@ static void norm_strip(const struct sdgen_gemm *gemm, const struct sdgen_kernels
     const int64_t top = column / op->width_out * op->stride_y - op->pad_y, number = sizeof(float);
     const int64_t bottom = (column + columns - 1) / op->width_out * op->stride_y - op->pad_y + span_of(op);
     const int64_t first = sdgen_max(top, 0), rows = sdgen_max(sdgen_min(bottom, op->height) - first, 0);
-    const int64_t channel = begin / taps_of(op), channels = sdgen_ceil_div(end, taps_of(op)) - channel, size = rows * op->width;
+    const int64_t channel = begin / taps_of(op), channels = sdgen_ceil_div(end, taps_of(op)) - channel, size = strip_channel(op, rows);
     for (int64_t c = 0; c < channels; c++) {
         const struct sdgen_line line = normed->lines[batch * op->channels_in + channel + c];
         kernels->map[op->before.function](&(struct sdgen_map_run){
             .x = sdgen_at(op->x, batch * op->x_batch_stride + (channel + c) * op->x_channel_stride + first * op->x_row_stride),
             .y = normed->rows + c * size,
-            .n = size,
+            .n = rows * op->width,
             .scale = line.scale,
             .shift = line.shift,
             .parameter = {op->before.parameter[0], op->before.parameter[1]},
@@ -308,26 +320,6 @@ static void pack_strip(const struct sdgen_gemm *gemm, const struct sdgen_kernels
     struct sdgen_gemm strip = *gemm;
     strip.operation = normed->strip;
     pack_patches(&strip, kernels, batch, column, columns, begin, end, dst);
-}
-
-static void pack_normed(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
-                        int64_t columns, int64_t begin, int64_t end, float *dst)
-{
-    const struct normed *normed = gemm->operation;
-    const struct sdgen_before *before = &normed->op.before;
-    pack_patches(gemm, kernels, batch, column, columns, begin, end, dst);
-    for (int64_t j = 0; j < columns; j += gemm->tile.columns)
-        for (int64_t channel = begin; channel < end; channel++, dst += gemm->tile.columns) {
-            const struct sdgen_line line = normed->lines[batch * normed->op.channels_in + channel];
-            kernels->map[before->function](&(struct sdgen_map_run){
-                .x = dst,
-                .y = dst,
-                .n = sdgen_min(columns - j, gemm->tile.columns),
-                .scale = line.scale,
-                .shift = line.shift,
-                .parameter = {before->parameter[0], before->parameter[1]},
-            });
-        }
 }
 
 static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
@@ -370,9 +362,7 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
     };
     if (gemm.accumulate)
         gemm.after.addend.data = NULL;
-    if (op->before.groups && pointwise(op)) {
-        gemm.pack_b = pack_normed;
-    } else if (op->before.groups) {
+    if (op->before.groups) {
         gemm.prepare_b = norm_strip;
         gemm.pack_b = pack_strip;
         gemm.band = band_of(plan, op, gemm.tile.columns);
@@ -381,8 +371,6 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
 }
 
 /* Working memory: the product's, and with a norm the lines of x's channels, its sums, and for each thread its strip. */
-enum { LINE = 64 };
-
 static size_t line_up(size_t size)
 {
     return (size + LINE - 1) / LINE * LINE;
@@ -401,12 +389,10 @@ static size_t sums_size(const struct sdgen_conv2d *op)
 
 static size_t strip_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_gemm *gemm)
 {
-    if (!gemm->prepare_b)
-        return 0;
     /* Of a band that begins within a row. */
     int64_t rows_out = sdgen_min(sdgen_ceil_div(gemm->band - 1, op->width_out) + 1, op->height_out);
     int64_t rows = sdgen_min((rows_out - 1) * op->stride_y + span_of(op), op->height);
-    return line_up((size_t)(strip_channels(plan, op) * rows * op->width) * sizeof(float));
+    return line_up((size_t)(strip_channels(plan, op) * strip_channel(op, rows)) * sizeof(float));
 }
 
 size_t sdgen_conv2d_direct_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)
@@ -437,18 +423,13 @@ static void compute_normed(const struct sdgen_plan *plan, const struct sdgen_con
 
 void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
 {
+    if (op->before.groups) {
+        compute_normed(plan, op, team);
+        return;
+    }
     struct sdgen_conv2d flat = flattened(op);
     struct sdgen_gemm gemm = gemm_of(plan, &flat);
-    if (op->before.groups)
-        compute_normed(plan, &flat, team);
-    else
-        sdgen_gemm(plan, &gemm, team);
-}
-
-bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
-{
-    (void)plan;
-    return !op->x_doubled && !op->x_pixel_stride && !op->frames.out;
+    sdgen_gemm(plan, &gemm, team);
 }
 
 bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)

@@ -291,20 +291,28 @@ static void norm_strip(const struct sdgen_gemm *gemm, const struct sdgen_kernels
 {
     const struct normed *normed = gemm->operation;
     const struct sdgen_conv2d *op = &normed->op;
-    const int64_t top = column / op->width_out * op->stride_y - op->pad_y, number = sizeof(float);
-    const int64_t bottom = (column + columns - 1) / op->width_out * op->stride_y - op->pad_y + span_of(op);
-    const int64_t first = sdgen_max(top, 0), rows = sdgen_max(sdgen_min(bottom, op->height) - first, 0);
+    const int64_t number = sizeof(float), last = column + columns - 1, y = column / op->width_out, last_y = last / op->width_out;
+    const int64_t first = sdgen_max(y * op->stride_y - op->pad_y, 0);
+    const int64_t rows = sdgen_max(sdgen_min(last_y * op->stride_y - op->pad_y + span_of(op), op->height) - first, 0);
+    int64_t left = 0, right = op->width, together = rows;
+    if (y == last_y) { /* a part of a row, maybe */
+        left = sdgen_max(column % op->width_out * op->stride_x - op->pad_x, 0);
+        right = sdgen_min(last % op->width_out * op->stride_x - op->pad_x + op->dilation_x * (op->kernel_width - 1) + 1, op->width);
+        together = 1;
+    }
     const int64_t channel = begin / taps_of(op), channels = sdgen_ceil_div(end, taps_of(op)) - channel, size = strip_channel(op, rows);
-    for (int64_t c = 0; c < channels; c++) {
+    for (int64_t c = 0; c < channels && left < right; c++) {
         const struct sdgen_line line = normed->lines[batch * op->channels_in + channel + c];
-        kernels->map[op->before.function](&(struct sdgen_map_run){
-            .x = sdgen_at(op->x, batch * op->x_batch_stride + (channel + c) * op->x_channel_stride + first * op->x_row_stride),
-            .y = normed->rows + c * size,
-            .n = rows * op->width,
-            .scale = line.scale,
-            .shift = line.shift,
-            .parameter = {op->before.parameter[0], op->before.parameter[1]},
-        });
+        for (int64_t row = 0; row < rows; row += together)
+            kernels->map[op->before.function](&(struct sdgen_map_run){
+                .x = sdgen_at(op->x, batch * op->x_batch_stride + (channel + c) * op->x_channel_stride + (first + row) * op->x_row_stride) +
+                     left,
+                .y = normed->rows + c * size + row * op->width + left,
+                .n = (together - 1) * op->width + right - left,
+                .scale = line.scale,
+                .shift = line.shift,
+                .parameter = {op->before.parameter[0], op->before.parameter[1]},
+            });
     }
     *normed->strip = *op;
     normed->strip->x_batch_stride = 0;

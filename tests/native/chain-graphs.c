@@ -675,8 +675,8 @@ static const struct {
     {"normed_on_x_residual", {.on_x = true, .residual = true}},
     {"normed_on_x_batched", {.on_x = true, .batch = 2}},
     {"normed_on_x_fewer", {.on_x = true, .out = 17}},
-    {"normed_by_1x1", {.kernel = 1, .batch = 2}},
-    {"normed_by_5x5", {.kernel = 5, .out = 4, .batch = 2}},
+    {"normed_by_1x1", {.kernel = 1, .batch = 2, .apart = true}},
+    {"normed_by_5x5", {.kernel = 5, .out = 4, .batch = 2, .apart = true}},
     /* Next to that. */
     {"normed_small", {.width = 63, .height = 65}},
     {"normed_on_x_by_1x1", {.on_x = true, .kernel = 1}},

@@ -3,7 +3,14 @@
  * matrix as a whole never exists. */
 #include "conv.h"
 
-enum { LANES = 8 }; /* of a group of sdgen_patches */
+#include "elementwise.h"
+#include "norm.h"
+
+enum {
+    LANES = 8, /* of a group of sdgen_patches */
+    STRIP_GAP = 16,
+    LINE = 64,
+};
 
 static int64_t size_out(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
 {
@@ -241,6 +248,90 @@ static void pack_tokens(const struct sdgen_gemm *gemm, const struct sdgen_kernel
     sdgen_gemm_pack_columns(gemm, kernels, SDGEN_F32, x, op->x_pixel_stride, columns, end - begin, dst);
 }
 
+/* ---- x, normed ----
+ *
+ * For each block of the depth, a thread norms the rows of x that the patches of its columns read, of the channels of that block, into a
+ * strip that it packs from then. It takes as many columns at a time as make the strip about half of L2, so that few rows are normed for
+ * two lots of them. Where the output channels are handed out in several shares, each thread norms for itself. */
+
+/* As a thread computes it. */
+struct normed {
+    struct sdgen_conv2d op;         /* first, as which other functions of the product know it */
+    const struct sdgen_line *lines; /* [batch][channels_in] */
+    struct sdgen_conv2d *strip;     /* the same of normed rows in place of x, as much of it as is packed next */
+    float *rows;
+};
+
+/* Input channels of a block of the depth, at most. */
+static int64_t strip_channels(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+{
+    return sdgen_min((plan->blocking.kc + 3) / taps_of(op) + 2, op->channels_in);
+}
+
+/* Numbers of the strip from channel to channel, for so many rows: where rows are as long as a power of two, all channels of a pixel would
+ * lie in one set of L1 without the gap. */
+static int64_t strip_channel(const struct sdgen_conv2d *op, int64_t rows)
+{
+    return rows * op->width + STRIP_GAP;
+}
+
+/* Rows of x that a column of taps covers. */
+static int64_t span_of(const struct sdgen_conv2d *op)
+{
+    return op->dilation_y * (op->kernel_height - 1) + 1;
+}
+
+static int64_t band_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panel)
+{
+    int64_t rows = plan->blocking.nc * plan->blocking.kc / (strip_channels(plan, op) * op->width);
+    int64_t rows_out = rows < span_of(op) ? 1 : (rows - span_of(op)) / op->stride_y + 1;
+    return sdgen_max(rows_out * op->width_out / panel, 1) * panel;
+}
+
+static void norm_strip(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column, int64_t columns,
+                       int64_t begin, int64_t end)
+{
+    const struct normed *normed = gemm->operation;
+    const struct sdgen_conv2d *op = &normed->op;
+    const int64_t number = sizeof(float), last = column + columns - 1, y = column / op->width_out, last_y = last / op->width_out;
+    const int64_t first = sdgen_max(y * op->stride_y - op->pad_y, 0);
+    const int64_t rows = sdgen_max(sdgen_min(last_y * op->stride_y - op->pad_y + span_of(op), op->height) - first, 0);
+    int64_t left = 0, right = op->width, together = rows;
+    if (y == last_y) { /* a part of a row, maybe */
+        left = sdgen_max(column % op->width_out * op->stride_x - op->pad_x, 0);
+        right = sdgen_min(last % op->width_out * op->stride_x - op->pad_x + op->dilation_x * (op->kernel_width - 1) + 1, op->width);
+        together = 1;
+    }
+    const int64_t channel = begin / taps_of(op), channels = sdgen_ceil_div(end, taps_of(op)) - channel, size = strip_channel(op, rows);
+    for (int64_t c = 0; c < channels && left < right; c++) {
+        const struct sdgen_line line = normed->lines[batch * op->channels_in + channel + c];
+        for (int64_t row = 0; row < rows; row += together)
+            kernels->map[op->before.function](&(struct sdgen_map_run){
+                .x = sdgen_at(op->x, batch * op->x_batch_stride + (channel + c) * op->x_channel_stride + (first + row) * op->x_row_stride) +
+                     left,
+                .y = normed->rows + c * size + row * op->width + left,
+                .n = (together - 1) * op->width + right - left,
+                .scale = line.scale,
+                .shift = line.shift,
+                .parameter = {op->before.parameter[0], op->before.parameter[1]},
+            });
+    }
+    *normed->strip = *op;
+    normed->strip->x_batch_stride = 0;
+    normed->strip->x_channel_stride = size * number;
+    /* Lies elsewhere; what is read is in the strip. */
+    normed->strip->x = (const float *)((uintptr_t)normed->rows - (uintptr_t)((channel * size + first * op->width) * number));
+}
+
+static void pack_strip(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
+                       int64_t columns, int64_t begin, int64_t end, float *dst)
+{
+    const struct normed *normed = gemm->operation;
+    struct sdgen_gemm strip = *gemm;
+    strip.operation = normed->strip;
+    pack_patches(&strip, kernels, batch, column, columns, begin, end, dst);
+}
+
 static float *c_of(const struct sdgen_gemm *gemm, int64_t batch)
 {
     const struct sdgen_conv2d *op = gemm->operation;
@@ -281,31 +372,80 @@ static struct sdgen_gemm gemm_of(const struct sdgen_plan *plan, const struct sdg
     };
     if (gemm.accumulate)
         gemm.after.addend.data = NULL;
+    if (op->before.groups) {
+        gemm.prepare_b = norm_strip;
+        gemm.pack_b = pack_strip;
+        gemm.band = band_of(plan, op, gemm.tile.columns);
+    }
     return gemm;
+}
+
+/* Working memory: the product's, and with a norm the lines of x's channels, its sums, and for each thread its strip. */
+static size_t line_up(size_t size)
+{
+    return (size + LINE - 1) / LINE * LINE;
+}
+
+static size_t lines_size(const struct sdgen_conv2d *op)
+{
+    return line_up((size_t)(op->batch * op->channels_in) * sizeof(struct sdgen_line));
+}
+
+static size_t sums_size(const struct sdgen_conv2d *op)
+{
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    return line_up(sdgen_group_norm_sums_size(&norm));
+}
+
+static size_t strip_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_gemm *gemm)
+{
+    /* Of a band that begins within a row. */
+    int64_t rows_out = sdgen_min(sdgen_ceil_div(gemm->band - 1, op->width_out) + 1, op->height_out);
+    int64_t rows = sdgen_min((rows_out - 1) * op->stride_y + span_of(op), op->height);
+    return line_up((size_t)(strip_channels(plan, op) * strip_channel(op, rows)) * sizeof(float));
 }
 
 size_t sdgen_conv2d_direct_work_size(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int nth)
 {
     struct sdgen_gemm gemm = gemm_of(plan, op);
-    return sdgen_gemm_work_size(plan, &gemm, nth);
+    size_t size = sdgen_gemm_work_size(plan, &gemm, nth);
+    return op->before.groups ? LINE + size + lines_size(op) + sums_size(op) + (size_t)nth * strip_size(plan, op, &gemm) : size;
+}
+
+/* One whose x is normed. */
+static void compute_normed(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
+{
+    struct sdgen_conv2d strip;
+    struct normed normed = {.op = *op, .strip = &strip};
+    struct sdgen_gemm gemm = gemm_of(plan, op);
+    gemm.operation = &normed;
+    char *base = (char *)team->work + sdgen_gemm_work_size(plan, &gemm, team->nth);
+    base += (LINE - (uintptr_t)base % LINE) % LINE;
+    struct sdgen_line *lines = (struct sdgen_line *)(void *)base;
+    double(*sums)[2] = (double(*)[2])(void *)(base + lines_size(op));
+    normed.lines = lines;
+    normed.rows = (float *)(void *)(base + lines_size(op) + sums_size(op) + (size_t)team->ith * strip_size(plan, op, &gemm));
+    struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
+    sdgen_group_norm_lines(plan, &norm, team, sums, lines);
+    /* All of them are there when the product's weights are packed. */
+    sdgen_gemm(plan, &gemm, team);
 }
 
 void sdgen_conv2d_direct(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, const struct sdgen_team *team)
 {
+    if (op->before.groups) {
+        compute_normed(plan, op, team);
+        return;
+    }
     struct sdgen_conv2d flat = flattened(op);
     struct sdgen_gemm gemm = gemm_of(plan, &flat);
     sdgen_gemm(plan, &gemm, team);
 }
 
-bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
-{
-    return !op->x_doubled && !op->frames.out && sdgen_select_winograd(plan, op) != 0;
-}
-
 bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
 {
     /* Row by row of tiles, where rows are those of x. */
-    return op->before.groups && sdgen_conv2d_norms(plan, op) && op->pad_x == 1 && op->pad_y == 1 &&
+    return op->before.groups && sdgen_select_winograd(plan, op) && op->pad_x == 1 && op->pad_y == 1 &&
            op->x_channel_stride == op->width * op->height * (int64_t)sizeof(float) &&
            (op->batch == 1 || op->x_batch_stride == op->c_batch_stride);
 }

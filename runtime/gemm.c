@@ -32,6 +32,7 @@ struct cut {
     int64_t group;         /* units packed at a time */
     int64_t unit_size;     /* numbers that the largest packed unit holds */
     int64_t nc;            /* columns a thread packs at a time */
+    int64_t band;          /* ... and takes at a time */
     int64_t column_panels;
     int64_t row_shares;    /* shares that the rows of a unit are handed out in */
     int64_t parts;         /* of a share, in the end */
@@ -72,6 +73,9 @@ static struct cut cut_of(const struct sdgen_plan *plan, const struct sdgen_gemm 
         most_panels = sdgen_max(most_panels, panels_of(more));
     }
     cut.nc = sdgen_min(cut.nc, most_panels * gemm->tile.columns);
+    if (gemm->band)
+        cut.nc = sdgen_min(cut.nc, gemm->band);
+    cut.band = gemm->band ? gemm->band : cut.nc;
     int64_t products = cut.column_panels * cut.group * (gemm->a_shared ? gemm->batches : 1);
     int64_t row_panels = sdgen_ceil_div(chunk_rows, gemm->tile.rows);
     cut.row_shares = nth == 1 ? 1 : sdgen_min(sdgen_ceil_div((int64_t)LEAST_SHARES * nth, products), row_panels);
@@ -194,47 +198,63 @@ struct block {
     const struct unit *unit;
     const float *a; /* the unit's */
     int64_t first, last;
-    int64_t batch, column, columns; /* columns <= nc */
+    int64_t batch, column, columns; /* columns <= band */
 };
 
-/* The sums of a block with the columns of B from `column` on, to t: rows of t_stride bytes, the first that of the first panel. What
- * becomes of them where `after`. */
+/* Adds the products of a block's A with packed columns of B, for p in [begin, end), to t: rows of t_stride bytes, the first that of the
+ * first panel. In the end, what becomes of the sums where `after`. */
+static void multiply_packed(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct sdgen_team *team,
+                            const struct block *block, int64_t begin, int64_t end, const float *a, const float *b, int64_t column,
+                            int64_t columns, char *t, int64_t t_stride, bool after)
+{
+    const struct unit *unit = block->unit;
+    const int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1), depth = end - begin;
+    const int64_t batches[2] = {block->batch % gemm->batch0, block->batch / gemm->batch0}, first_row = panel_row(unit, block->first);
+    const bool last = end == gemm->depth;
+    for (int64_t mc_panel = block->first; mc_panel < block->last; mc_panel += panels_step) {
+        int64_t mc_end = sdgen_min(mc_panel + panels_step, block->last);
+        for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
+            struct sdgen_epilogue epilogue = {
+                .columns = (int32_t)sdgen_min(columns - j, gemm->tile.columns),
+                .accumulate = begin > 0 || gemm->accumulate,
+                .scale = last ? gemm->scale : 1.0f,
+                .column_bias = last && gemm->column_bias ? gemm->column_bias + column + j : NULL,
+            };
+            for (int64_t panel = mc_panel; panel < mc_end; panel++) {
+                int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
+                epilogue.row_bias = last && gemm->row_bias ? gemm->row_bias + unit->row + row : NULL;
+                gemm->tile.gemm[rows]((size_t)depth, a + row * depth, b + j * depth,
+                                      (float *)(void *)(t + (row - first_row) * t_stride) + j, (size_t)t_stride, &epilogue);
+            }
+        }
+        sdgen_phase(team, SDGEN_PHASE_PRODUCT);
+        if (last && after) {
+            int64_t row = panel_row(unit, mc_panel), rows = panel_row(unit, mc_end) - row;
+            float *to = (float *)(void *)(t + (row - first_row) * t_stride);
+            sdgen_after_apply(plan->kernels, &gemm->after, batches, unit->row + row, rows, column, columns, to, t_stride, to, t_stride);
+            sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
+        }
+    }
+}
+
+/* The sums of a block with the columns of B from `column` on, to t as above. */
 static void multiply_columns(const struct sdgen_plan *plan, const struct sdgen_gemm *gemm, const struct cut *cut,
                              const struct sdgen_team *team, const struct block *block, struct slab slab, int64_t column, float *b,
                              char *t, int64_t t_stride, bool after)
 {
-    const struct unit *unit = block->unit;
-    const int64_t panels_step = sdgen_max(plan->blocking.mc / gemm->tile.rows, 1), columns = block->columns;
-    const int64_t batches[2] = {block->batch % gemm->batch0, block->batch / gemm->batch0}, first_row = panel_row(unit, block->first);
     for (int64_t begin = slab.begin; begin < slab.end; begin += cut->depth_step) {
-        int64_t end = sdgen_min(begin + cut->depth_step, slab.end), depth = end - begin;
-        const float *a = block->a + unit->rows * (begin - slab.begin);
-        bool last = end == gemm->depth;
-        gemm->pack_b(gemm, plan->kernels, block->batch, column, columns, begin, end, b);
-        sdgen_phase(team, SDGEN_PHASE_PACK);
-        for (int64_t mc_panel = block->first; mc_panel < block->last; mc_panel += panels_step) {
-            int64_t mc_end = sdgen_min(mc_panel + panels_step, block->last);
-            for (int64_t j = 0; j < columns; j += gemm->tile.columns) {
-                struct sdgen_epilogue epilogue = {
-                    .columns = (int32_t)sdgen_min(columns - j, gemm->tile.columns),
-                    .accumulate = begin > 0 || gemm->accumulate,
-                    .scale = last ? gemm->scale : 1.0f,
-                    .column_bias = last && gemm->column_bias ? gemm->column_bias + column + j : NULL,
-                };
-                for (int64_t panel = mc_panel; panel < mc_end; panel++) {
-                    int64_t row = panel_row(unit, panel), rows = panel_row(unit, panel + 1) - row;
-                    epilogue.row_bias = last && gemm->row_bias ? gemm->row_bias + unit->row + row : NULL;
-                    gemm->tile.gemm[rows]((size_t)depth, a + row * depth, b + j * depth,
-                                          (float *)(void *)(t + (row - first_row) * t_stride) + j, (size_t)t_stride, &epilogue);
-                }
-            }
-            sdgen_phase(team, SDGEN_PHASE_PRODUCT);
-            if (last && after) {
-                int64_t row = panel_row(unit, mc_panel), rows = panel_row(unit, mc_end) - row;
-                float *to = (float *)(void *)(t + (row - first_row) * t_stride);
-                sdgen_after_apply(plan->kernels, &gemm->after, batches, unit->row + row, rows, column, columns, to, t_stride, to, t_stride);
-                sdgen_phase(team, SDGEN_PHASE_EPILOGUE);
-            }
+        int64_t end = sdgen_min(begin + cut->depth_step, slab.end);
+        const float *a = block->a + block->unit->rows * (begin - slab.begin);
+        if (gemm->prepare_b) {
+            gemm->prepare_b(gemm, plan->kernels, block->batch, column, block->columns, begin, end);
+            sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
+        }
+        for (int64_t j = 0; j < block->columns; j += cut->nc) {
+            int64_t columns = sdgen_min(block->columns - j, cut->nc);
+            gemm->pack_b(gemm, plan->kernels, block->batch, column + j, columns, begin, end, b);
+            sdgen_phase(team, SDGEN_PHASE_PACK);
+            multiply_packed(plan, gemm, team, block, begin, end, a, b, column + j, columns, t + j * (int64_t)sizeof(float), t_stride,
+                            after);
         }
     }
 }
@@ -273,7 +293,7 @@ static void multiply_group(const struct sdgen_plan *plan, const struct sdgen_gem
     int64_t panels = cut->column_panels;
     int64_t batches = gemm->a_shared ? gemm->batches : 1;
     int64_t parts = cut->parts, shares = cut->row_shares, items = units * batches * shares * panels * parts, taken = 0, begin, end;
-    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->nc / gemm->tile.columns * parts, team->nth, &taken, &begin, &end))
+    while (sdgen_queue_take(sdgen_queue(team), items, parts, cut->band / gemm->tile.columns * parts, team->nth, &taken, &begin, &end))
         while (begin < end) {
             int64_t run = begin / parts / panels, run_end = sdgen_min(end, (run + 1) * panels * parts);
             int64_t share = run % shares, batch = run / shares % batches, index = run / shares / batches;

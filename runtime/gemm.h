@@ -33,6 +33,10 @@ struct sdgen_gemm {
      * last column may be anything finite. */
     void (*pack_b)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column,
                    int64_t columns, int64_t begin, int64_t end, float *dst);
+    /* What is done first for all columns that a thread takes, for p in [begin, end), or NULL: then these are packed, some at a time. */
+    void (*prepare_b)(const struct sdgen_gemm *gemm, const struct sdgen_kernels *kernels, int64_t batch, int64_t column, int64_t columns,
+                      int64_t begin, int64_t end);
+    int64_t band; /* columns that a thread takes at a time at most, whole panels; 0: as many as it packs at a time */
     float *(*c)(const struct sdgen_gemm *gemm, int64_t batch);
     bool accumulate;          /* C is added to */
     struct sdgen_after after; /* but for an addend that is C, which is what `accumulate` is for */

@@ -111,17 +111,6 @@ static void set_channel(const struct sdgen_group_norm *op, const struct affine *
     set_affine(run, affine, op->weight ? (double)op->weight[channel] : 1, op->bias ? (double)op->bias[channel] : 0);
 }
 
-void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines)
-{
-    struct affine affine = affine_of_group(op, sums, group);
-    int64_t channels = op->channels / op->groups;
-    for (int64_t c = 0; c < channels; c++) {
-        struct sdgen_map_run run;
-        set_channel(op, &affine, group % op->groups * channels + c, &run);
-        lines[c] = (struct sdgen_line){.scale = run.scale, .shift = run.shift};
-    }
-}
-
 static void map_piece(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct piece *piece,
                       const double (*sums)[2])
 {
@@ -183,6 +172,21 @@ void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_gro
         }
     sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
     sdgen_wait(team);
+}
+
+void sdgen_group_norm_lines(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                            double (*sums)[2], struct sdgen_line *lines)
+{
+    sdgen_group_norm_sums(plan, op, team, sums);
+    int64_t groups = op->batch * op->groups, channels = op->channels / op->groups;
+    for (int64_t group = groups * team->ith / team->nth; group < groups * (team->ith + 1) / team->nth; group++) {
+        struct affine affine = affine_of_group(op, (const double(*)[2])sums, group);
+        for (int64_t c = 0; c < channels; c++) {
+            struct sdgen_map_run run;
+            set_channel(op, &affine, group % op->groups * channels + c, &run);
+            lines[group * channels + c] = (struct sdgen_line){.scale = run.scale, .shift = run.shift};
+        }
+    }
 }
 
 size_t sdgen_group_norm_work_size(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, int nth)

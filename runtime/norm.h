@@ -15,8 +15,9 @@ size_t sdgen_group_norm_sums_size(const struct sdgen_group_norm *op);
 void sdgen_group_norm_sums(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
                            double (*sums)[2]);
 
-/* The lines of a group's channels; groups are counted over all images. */
-void sdgen_group_norm_lines(const struct sdgen_group_norm *op, const double (*sums)[2], int64_t group, struct sdgen_line *lines);
+/* The same, and the lines of all images' channels: each thread makes some, and they are there when all have made theirs. */
+void sdgen_group_norm_lines(const struct sdgen_plan *plan, const struct sdgen_group_norm *op, const struct sdgen_team *team,
+                            double (*sums)[2], struct sdgen_line *lines);
 
 /* What is wrong with it, or NULL. */
 const char *sdgen_row_norm_check(const struct sdgen_row_norm *norm);

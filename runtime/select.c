@@ -292,22 +292,28 @@ bool sdgen_select_kept_weights(const struct sdgen_plan *plan, const struct sdgen
     return false;
 }
 
-/* Pixels of an image from which on a norm is better made a part of the convolution after it. With a norm and SiLU of its own, and as a
- * part, milliseconds on one core of a Zen 5 (AVX2, AVX-512), best of many by turns, while the machine had other work:
+/* Pixels of an image from which on a norm is better made a part of the convolution after it. With a norm of its own, and as a part,
+ * milliseconds on one core of a Zen 5 (AVX2, AVX-512), best of many by turns, while the machine had other work; SiLU too, but before the
+ * kernels of one pixel:
  *
- *   128->128@512x512    229.6 229.4    126.6 122.7
- *   512->512@64x64       48.3  48.6     25.8  25.2
- *   320->320@64x64       18.6  18.6     10.1   9.8
- *   640->640@32x32       17.8  17.8     10.3  10.5
- *   1280->1280@8x8        9.5   9.4      6.3   6.4
+ *   3x3 128->128@512x512    229.6 229.4    126.6 122.7     Winograd's
+ *   3x3 512->512@64x64       48.3  48.6     25.8  25.2
+ *   3x3 320->320@64x64       18.6  18.6     10.1   9.8
+ *   3x3 640->640@32x32       17.8  17.8     10.3  10.5
+ *   3x3 1280->1280@8x8        9.5   9.4      6.3   6.4
+ *   3x3 128->3@512x512        80.6  71.1     69.6  50.9     directly
+ *   3x3 320->4@64x64           2.9   2.3      2.2   1.5
+ *   1x1 320->320@64x64         6.9   6.6      3.7   3.5
+ *   1x1 640->640@32x32         6.3   6.2      3.4   3.3
+ *   1x1 1280->1280@16x16       6.7   6.6      3.7   3.6
  *
  * What is saved is traffic with memory, three of the five times that x passes, so that it counts for more the more threads share that;
  * images that stay in the cache have none. */
 enum { NORM_PAYS_PIXELS = 4096 };
 
-bool sdgen_conv2d_norm_pays(const struct sdgen_plan *plan, const struct sdgen_conv2d *op)
+bool sdgen_conv2d_norm_pays(const struct sdgen_conv2d *op)
 {
-    return op->width * op->height >= NORM_PAYS_PIXELS && sdgen_conv2d_norms(plan, op);
+    return op->width * op->height >= NORM_PAYS_PIXELS;
 }
 
 /* Pixels from which on the sums of an image are better made by the convolution that writes it. What they take there, and what they save

@@ -337,10 +337,7 @@ static void begin_norm(const struct sdgen_plan *plan, const struct sdgen_conv2d 
                        const struct work *work)
 {
     const struct sdgen_group_norm norm = sdgen_conv2d_norm(op);
-    sdgen_group_norm_sums(plan, &norm, team, work->sums);
-    int64_t groups = norm.batch * norm.groups, channels = norm.channels / norm.groups;
-    for (int64_t group = groups * team->ith / team->nth; group < groups * (team->ith + 1) / team->nth; group++)
-        sdgen_group_norm_lines(&norm, (const double(*)[2])work->sums, group, work->lines + group * channels);
+    sdgen_group_norm_lines(plan, &norm, team, work->sums, work->lines);
     sdgen_phase(team, SDGEN_PHASE_ELEMENTS);
     sdgen_wait(team);
 }

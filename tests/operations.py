@@ -320,7 +320,6 @@ class Conv2d:
                 x_pixel_stride=token if self.tokens else 0,
             )
             plan, address = ctypes.byref(plan_of(run)), ctypes.byref(op)
-            assert not op.before.groups or native.sdgen_conv2d_norms(plan, address)
             assert not in_place or native.sdgen_conv2d_overwrites(plan, address)
             if sums is not None:
                 pieces = native.sdgen_conv2d_sum_pieces(plan, address)

@@ -26,6 +26,7 @@ from tests.test_winograd_conv2d import ERROR
 
 every_level = pytest.mark.parametrize("tile", [Tile(level) for level in native.native_levels()], ids=str)
 every_m = pytest.mark.parametrize("m", ERROR, ids="F{}".format)
+every_way = pytest.mark.parametrize("m", [0, *ERROR], ids=lambda m: f"F{m}" if m else "direct")
 
 Data = tuple[NDArray[Any], Array, Array]
 
@@ -102,7 +103,8 @@ class Normed:
         y, off = self.norm().exact((x.reshape(*x.shape[:2], -1), vectors[0], vectors[1]))
         exact, magnitude = self.conv.reference((w, y.reshape(x.shape), bias))  # type: ignore[arg-type]
         moved = self.conv.reference((w, off.reshape(x.shape), bias))[1]  # type: ignore[arg-type]
-        most = 2 * 9 / 4 * ERROR[m] * magnitude.max() + moved + TINY
+        by_sums = 2 * 9 / 4 * ERROR[m] * magnitude.max() if m else self.conv.bound() * (magnitude + moved)
+        most = by_sums + moved + TINY
         assert np.all(np.abs(c - exact) <= most), f"{self}: {np.abs(c - exact).max()} of {most.max()}"
 
     def verify(self, rng: np.random.Generator, run: Run) -> None:
@@ -135,7 +137,7 @@ def test_sizes(tile: Tile, m: int, rng: np.random.Generator) -> None:
 
 
 @every_tile
-@every_m
+@every_way
 def test_paddings_batches_gaps(tile: Tile, m: int, rng: np.random.Generator) -> None:
     settings = product(((0, 0), (1, 1), (0, 1), (1, 0)), (1, 2, 3), (0, 5), ((9, 14), (33, 6)))
     for index, (pad, batch, gap, size) in enumerate(settings):
@@ -144,7 +146,7 @@ def test_paddings_batches_gaps(tile: Tile, m: int, rng: np.random.Generator) -> 
 
 
 @every_level
-@every_m
+@every_way
 def test_channels_groups_functions(tile: Tile, m: int, rng: np.random.Generator) -> None:
     cases = [(1, 1), (3, 3), (7, 1), (32, 32), (33, 3), (66, 11), (96, 32), (130, 2)]
     for index, (channels, groups) in enumerate(cases):
@@ -154,10 +156,39 @@ def test_channels_groups_functions(tile: Tile, m: int, rng: np.random.Generator)
 
 
 @every_level
-@every_m
+@every_way
 def test_given_sums(tile: Tile, m: int, rng: np.random.Generator) -> None:
     for index, pieces in enumerate((1, 2, 7)):
         normed(24, (22, 15), 4, batch=2, sums=pieces).verify(rng, run_of(tile, m, index))
+
+
+DIRECT: list[dict[str, Any]] = [
+    {},
+    {"kernel": (1, 1), "pad": (0, 0)},
+    {"kernel": (5, 5), "pad": (2, 2)},
+    {"kernel": (1, 1), "pad": (2, 3), "stride": (2, 2)},
+    {"stride": (2, 2)},
+    {"stride": (1, 3), "pad": (1, 0)},
+    {"dilation": (2, 2), "pad": (2, 2)},
+    {"kernel": (3, 1), "pad": (0, 2)},
+    {"kernel": (2, 4), "pad": (0, 5), "dilation": (1, 3)},
+]
+
+
+@every_level
+@pytest.mark.parametrize("form", DIRECT, ids=str)
+def test_directly(tile: Tile, form: dict[str, Any], rng: np.random.Generator) -> None:
+    """Images of a part of a panel to several bands, the widest of which begin within rows."""
+    for index, (size, channels_out) in enumerate(product(((17, 10), (5, 13), (33, 20), (600, 12)), (3, 19))):
+        case = normed(24, size, 8, batch=1 + index % 2, w_type=Type(index % 3), **form)
+        replace(case, conv=replace(case.conv, channels_out=channels_out)).verify(rng, run_of(tile, 0, index))
+
+
+@every_level
+def test_directly_of_many_channels(tile: Tile, rng: np.random.Generator) -> None:
+    """Blocks of the depth that begin and end within a channel, and strips of some of the rows."""
+    for index, (channels, size, form) in enumerate(product((130, 200), ((64, 22),), DIRECT[:3])):
+        normed(channels, size, 10, **form).verify(rng, Run(tile, threads=1 + index % 2))
 
 
 def check_sums(case: Conv2d, rng: np.random.Generator, run: Run) -> None:
@@ -213,7 +244,7 @@ def test_a_norm_of_given_sums(tile: Tile, rng: np.random.Generator) -> None:
 
 
 @every_level
-@every_m
+@every_way
 @pytest.mark.parametrize("mean", [100.0, -1000.0])
 def test_far_from_zero(tile: Tile, m: int, mean: float, rng: np.random.Generator) -> None:
     """As exact as the norm by itself."""
@@ -222,7 +253,7 @@ def test_far_from_zero(tile: Tile, m: int, mean: float, rng: np.random.Generator
 
 
 @every_level
-@every_m
+@every_way
 def test_threads_change_nothing(tile: Tile, m: int, rng: np.random.Generator) -> None:
     case = normed(70, (40, 50), 10, batch=2)
     data = case.data(rng)
@@ -280,7 +311,7 @@ def test_where_it_pays() -> None:
 
     def pays(op: native.Conv2d) -> bool:
         assert native.sdgen_conv2d_check(ctypes.byref(op)) is None
-        return bool(native.sdgen_conv2d_norm_pays(ctypes.byref(plan), ctypes.byref(op)))
+        return bool(native.sdgen_conv2d_norm_pays(ctypes.byref(op)))
 
     assert pays(valid(128, (512, 512)))
     assert pays(valid(320, (64, 64)))
@@ -288,8 +319,9 @@ def test_where_it_pays() -> None:
     for size, sums in ((256, True), (128, False)):
         op = valid(128, (size, size))
         assert native.sdgen_conv2d_sums_pay(ctypes.byref(plan), ctypes.byref(op)) == sums
-    assert not pays(valid(4, (512, 512)))  # directly
-    assert not pays(valid(128, (512, 512), kernel_width=1, kernel_height=1, pad_x=0, pad_y=0))
+    pixel = {"kernel_width": 1, "kernel_height": 1, "pad_x": 0, "pad_y": 0}
+    assert pays(valid(320, (64, 64), **pixel))
+    assert not pays(valid(640, (32, 32), **pixel))
 
 
 def test_given_sums_need_the_same_memory() -> None:
@@ -307,6 +339,7 @@ def test_given_sums_need_the_same_memory() -> None:
         ({"before": native.Before()}, False),
         ({"pad_x": 0, "width_out": 62}, False),
         ({"x_channel_stride": 4 * 64 * 64 + 4}, False),
+        ({"kernel_width": 1, "kernel_height": 3, "width_out": 66}, False),
         ({"batch": 2}, False),
         ({"batch": 2, "c_batch_stride": 4 * 128 * 64 * 64}, True),
     ],
@@ -327,6 +360,7 @@ WRONG: dict[str, Callable[[native.Conv2d], None]] = {
     "sums are of no pieces": lambda op: setattr(op.before, "sums", 4096),
     "sums of c are not aligned": lambda op: setattr(op, "sums", 4100),
     "rows have gaps": lambda op: setattr(op, "x_row_stride", 4 * 65),
+    "of frames": lambda op: setattr(op, "frames", native.Frames(1, 1, 1, 1, 0, 1)),
 }
 
 

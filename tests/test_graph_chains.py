@@ -177,8 +177,11 @@ NORMED: dict[str, str] = {
     "normed_on_x_residual": PART,
     "normed_on_x_batched": PART,
     "normed_on_x_fewer": PART,
+    "normed_by_1x1": PART,
+    "normed_by_5x5": PART,
     "normed_small": "the image is small",
-    "normed_by_1x1": "the convolution is not by Winograd's method",
+    "normed_on_x_by_1x1": APART,
+    "normed_on_x_by_5x5": APART,
     "normed_twice": "it is read by several, or wanted",
     "normed_wanted": "it is read by several, or wanted",
     "normed_in_place": "it is read by several, or wanted",
@@ -358,11 +361,13 @@ def test_several(graphs: Graphs, case: str, form: dict[str, str]) -> None:
 
 @every_form
 @pytest.mark.parametrize("case", NORMED)
-@pytest.mark.parametrize("winograd", [2, 4])
+@pytest.mark.parametrize("winograd", [0, 2, 4])
 def test_norms_before_convolutions(graphs: Graphs, case: str, winograd: int, form: dict[str, str]) -> None:
+    """Directly, what is normed may not be overwritten."""
     done = graphs.run(case, SDGEN_VERBOSE="2", SDGEN_TUNE=f"winograd={winograd}", **form)
     assert done.error <= ERROR
-    assert NORM.findall(done.said) == [NORMED[case]] * RUNS
+    expected = NORMED[case] if winograd or "on_x" not in case else APART
+    assert NORM.findall(done.said) == [expected] * RUNS
 
 
 @pytest.mark.parametrize("winograd", [2, 4])

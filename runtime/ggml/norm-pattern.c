@@ -63,12 +63,10 @@ int sdgen_match_norm(const struct sdgen_graph *graph, const struct sdgen_ggml_gr
     *why = NULL;
     if (sdgen_graph_reader(graph, convolved->src[1]) != convolved || !sdgen_graph_unseen(graph, norm) || graph->filled[norm])
         *why = "it is read by several, or wanted";
-    else if (!sdgen_conv2d_norms(state->plan, &plan->conv2d))
-        *why = "the convolution is not by Winograd's method";
-    else if (!sdgen_conv2d_norm_pays(state->plan, &plan->conv2d))
-        *why = "the image is small";
     else if (sdgen_conv2d_check(&plan->conv2d))
         *why = "it does not fit the convolution";
+    else if (!sdgen_conv2d_norm_pays(&plan->conv2d))
+        *why = "the image is small";
     else if (sdgen_node_work_size(state->plan, plan, state->threads) > work_size)
         *why = "it would need more working memory";
     if (*why)

@@ -347,7 +347,7 @@ struct sdgen_matmul {
  *
  *   f((x - mean) / sqrt(variance + eps) * weight[channel] + bias[channel])
  *
- * as struct sdgen_group_norm has it, within the image: its padding stays 0. */
+ * as struct sdgen_group_norm has it, within the image: its padding stays 0. x is then neither doubled nor of tokens or frames. */
 struct sdgen_before {
     int64_t groups;             /* divides channels_in; 0: nothing is done to x */
     const float *weight, *bias; /* [channels_in], or NULL */
@@ -375,8 +375,7 @@ struct sdgen_before {
  * with 0 for frames that x does not have; c may have fewer frames than there could be. A channel's frames are without gaps in c, and `after` counts them as batches of a first
  * dimension, those of x and c as batches of a second.
  *
- * Something is done to x `before` only where sdgen_conv2d_norms says that it can be, and c may be the array of x only where
- * sdgen_conv2d_overwrites says so. */
+ * c may be the array of x only where sdgen_conv2d_overwrites says so. */
 struct sdgen_frames {
     int64_t in, out; /* of x, of c */
     int64_t kernel, stride, pad, dilation;
@@ -561,14 +560,10 @@ SDGEN_API const char *sdgen_pad_check(const struct sdgen_pad *op);
 /* The plan of a level, which must have been built, with this processor's sizes of blocks and what is tuned. */
 SDGEN_API struct sdgen_plan sdgen_plan(enum sdgen_level level, const struct sdgen_tuning *tuning);
 
-/* Whether a convolution can be one with a norm `before` it: where it is computed by Winograd's method, of images
- * that are neither doubled nor frames. */
-SDGEN_API bool sdgen_conv2d_norms(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
+/* Whether a convolution with a norm `before` it takes less time than the norm by itself and the convolution after it. */
+SDGEN_API bool sdgen_conv2d_norm_pays(const struct sdgen_conv2d *op);
 
-/* Whether that takes less time than the norm by itself and the convolution after it. */
-SDGEN_API bool sdgen_conv2d_norm_pays(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
-
-/* Whether c may be the array of x, which has such a norm before it: where each pixel is written to its own place. */
+/* Whether c may be the array of x, which has such a norm before it: where each pixel is written to its own place, by Winograd's method. */
 SDGEN_API bool sdgen_conv2d_overwrites(const struct sdgen_plan *plan, const struct sdgen_conv2d *op);
 
 /* Into how many pieces a convolution cuts each channel of c for its sums, whatever the threads; 0: it makes none. */

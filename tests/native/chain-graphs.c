@@ -608,7 +608,8 @@ static void joined(struct scene *scene)
 
 struct before {
     int64_t width, height, channels, out, batch;
-    bool by_1x1, residual, apart;
+    int64_t kernel; /* 0: 3 */
+    bool residual, apart;
     bool twice, wanted;                     /* the norm: read twice, wanted */
     bool in_place;                          /* nothing but a norm, in the place of x, which is read before too */
     bool x_overwritten, weight_overwritten; /* after the norm */
@@ -641,7 +642,7 @@ static void build_before(struct scene *scene, struct before form)
         clobber(scene, weight);
     if (form.wanted)
         want(scene, n);
-    struct ggml_tensor *c = convolved(scene, n, form.out ? form.out : x->ne[2], form.by_1x1 ? 1 : 3);
+    struct ggml_tensor *c = convolved(scene, n, form.out ? form.out : x->ne[2], form.kernel ? form.kernel : 3);
     if (form.residual)
         c = ggml_add(ctx, c, x);
     if (form.twice)
@@ -674,9 +675,12 @@ static const struct {
     {"normed_on_x_residual", {.on_x = true, .residual = true}},
     {"normed_on_x_batched", {.on_x = true, .batch = 2}},
     {"normed_on_x_fewer", {.on_x = true, .out = 17}},
+    {"normed_by_1x1", {.kernel = 1, .batch = 2, .apart = true}},
+    {"normed_by_5x5", {.kernel = 5, .out = 4, .batch = 2, .apart = true}},
     /* Next to that. */
     {"normed_small", {.width = 63, .height = 65}},
-    {"normed_by_1x1", {.by_1x1 = true}},
+    {"normed_on_x_by_1x1", {.on_x = true, .kernel = 1}},
+    {"normed_on_x_by_5x5", {.on_x = true, .kernel = 5, .out = 4}},
     {"normed_twice", {.twice = true}},
     {"normed_wanted", {.wanted = true}},
     {"normed_in_place", {.in_place = true, .apart = true}},

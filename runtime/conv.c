@@ -281,6 +281,7 @@ static int64_t span_of(const struct sdgen_conv2d *op)
     return op->dilation_y * (op->kernel_height - 1) + 1;
 }
 
+/* Columns that a thread takes at a time at most, whole panels. */
 static int64_t band_of(const struct sdgen_plan *plan, const struct sdgen_conv2d *op, int64_t panel)
 {
     int64_t rows = plan->blocking.nc * plan->blocking.kc / (strip_channels(plan, op) * op->width);

@@ -3,8 +3,8 @@
  *   CONV_2D(w, GROUP_NORM(x) MUL(weight)? ADD(bias)? function?)
  *
  * where the norm, a chain of its own by then, is read by the convolution alone, whose chain may be longer. The norm is computed within
- * the convolution and never written, so x has to hold until then what it held in the norm's turn. The convolution's result may take
- * x's place, as memory that is used again often does.
+ * the convolution and never written, so x has to hold until then what it held in the norm's turn. By Winograd's method the result may
+ * take x's place, as memory that is used again often does.
  *
  * Where x was written by a convolution, that one makes the sums of the norm, be it by itself or not. */
 #include "listing.h"

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from gen import predict, registry, tune
 from gen.dsl import DslError, Kernel
-from gen.errors import UserError
+from gen.errors import UserError, absent
+from gen.family import Family
 from gen.isa import UnknownLevelError, choices, parse_levels
 from gen.sweep import commands as measuring
 from gen.sweep.errors import Interrupted
@@ -92,35 +93,62 @@ def _list(levels: Sequence[str], as_json: bool) -> None:
     if as_json:
         print(json.dumps([registry.describe(registry.build(spec)) for spec in specs], indent=1))
     elif sys.stdout.isatty():
+        console = Console()
+        console.print(_families(levels))
         table = Table("name", "operation", "types", "tile", "level", "needs beside it")
         table.columns[0].no_wrap = True
         for spec in specs:
             tile, extensions = "x".join(map(str, spec.tile)), " ".join(spec.extensions)
             table.add_row(spec.name, spec.operation, " ".join(spec.types), tile, spec.level, extensions)
-        Console().print(table)
+        console.print(table)
     else:
         for spec in specs:
             print(spec.name)
 
 
+def _families(levels: Sequence[str]) -> Table:
+    """A line on what each family's kernels do; families that are made alike share one."""
+    found: dict[str, list[Family]] = {}
+    for family in registry.FAMILIES:
+        if any(spec.level in levels for spec in family.kernels):
+            found.setdefault(family.summary, []).append(family)
+    table = Table("kernels", "", "what they do")
+    table.columns[1].justify = "right"
+    for summary, families in found.items():
+        count = sum(spec.level in levels for family in families for spec in family.kernels)
+        table.add_row(", ".join(family.name for family in families), str(count), summary)
+    return table
+
+
 def _predict(kernel: Kernel, processors: Sequence[str], as_json: bool) -> None:
-    mca = predict.find_mca()
+    mca, osaca = predict.find_mca(), predict.find_osaca()
     pairs = zip(
         predict.predict(kernel, processors, mca),
-        predict.predict_by_osaca(kernel, processors, predict.find_osaca()),
+        predict.predict_by_osaca(kernel, processors, osaca),
         strict=True,
     )
     predictions = [prediction for pair in pairs for prediction in pair]
     if as_json:
         print(json.dumps([asdict(prediction) for prediction in predictions], indent=1))
         return
-    print(
-        f"{kernel.spec.name}, a pass of the loop {kernel.loops[0].role} by {mca} and OSACA: cycles, share of the peak"
-    )
+    loop = f"the loop {kernel.loops[0].role!r} of {kernel.spec.name}"
+    print(f"How fast models of processors, those of {mca} and of OSACA, run {loop}")
+    print("cycles: of one pass; share: of the most multiply-adds that the processor can make in so many cycles")
+    print(f"{'processor':<15}{'tool':<8}{'cycles':>8}{'share':>8}  note")
     for prediction in predictions:
         cycles = "-" if prediction.cycles is None else f"{prediction.cycles:.1f}"
         share = "-" if prediction.share is None else f"{prediction.share:.1%}"
         print(f"{prediction.processor:<15}{prediction.tool:<8}{cycles:>8}{share:>8}  {prediction.note}".rstrip())
+    if osaca is None:
+        print(absent("The lines of OSACA need", "osaca"))
+
+
+def _written(changed: Sequence[Path]) -> str:
+    """What was written into a folder where some of it changed."""
+    kernels = sum(path.suffix == ".S" for path in changed)
+    names = [f"{kernels} kernels (NAME.S)"] if kernels else []
+    names += [path.name for path in changed if path.suffix != ".S"]
+    return f"{', '.join(names)} and {registry.DEPFILE} written"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,9 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--out DIR is needed to write kernels (or a command: {commands})")
         else:
             changed = registry.generate(parse_levels(chosen.isa), chosen.out)
-            kernels = sum(1 for path in changed if path.suffix == ".S")
-            written = f"{kernels} kernels (NAME.S) and {len(changed) - kernels} lists of them written"
-            print(f"{chosen.out}: {written if changed else 'nothing changed'}")
+            print(f"{chosen.out}: {_written(changed) if changed else 'nothing changed'}")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has enough, as `head` does
         return 0
@@ -156,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"python -m gen: {str(error) or 'interrupted'}", file=sys.stderr)
         return 130
     except ModuleNotFoundError as error:
-        print(f"python -m gen: {chosen.command} needs {error.name}: pip install it, or `make venv`", file=sys.stderr)
+        print(f"python -m gen: {absent(f'{chosen.command} needs', error.name or 'a package')}", file=sys.stderr)
         return 2
     except (
         *(UnknownLevelError, registry.UnknownKernelError, predict.PredictionError, UserError),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,17 @@ class Family:
     row: Callable[[KernelSpec], tuple[str | int, ...]]
     kernels: tuple[KernelSpec, ...]
     options: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """What the names of its kernels begin with."""
+        first, *others = dict.fromkeys(spec.operation for spec in self.kernels)
+        return f"{first.partition('_')[0]}_..." if others else first
+
+    @property
+    def summary(self) -> str:
+        """What its kernels do: the first line of the module that makes them."""
+        return (inspect.getdoc(inspect.getmodule(self.build)) or "").partition("\n")[0]
 
     def line(self, spec: KernelSpec) -> str:
         """A kernel's line of kernels.inc."""

@@ -33,6 +33,7 @@ class Model:
     cpu: str  # llvm-mca's
     osaca: str | None  # None where OSACA has no model
     wide_fmas: int
+    llvm: int  # the first version that knows it
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ class Prediction:
 MODELS = {
     model.name: model
     for model in (
-        Model("skylake-x", "skylake-avx512", "SKX", 2),
-        Model("icelake", "icelake-server", "ICX", 2),
-        Model("zen4", "znver4", "ZEN4", 1),
-        Model("zen5", "znver5", None, 2),
-        Model("sapphirerapids", "sapphirerapids", "SPR", 2),
+        Model("skylake-x", "skylake-avx512", "SKX", 2, 7),
+        Model("icelake", "icelake-server", "ICX", 2, 7),
+        Model("zen4", "znver4", "ZEN4", 1, 16),
+        Model("zen5", "znver5", None, 2, 19),
+        Model("sapphirerapids", "sapphirerapids", "SPR", 2, 12),
     )
 }
 
@@ -102,7 +103,7 @@ def predict_by_osaca(kernel: Kernel, names: Sequence[str], osaca: Sequence[str] 
     """What OSACA's models of these names say of the kernel's first inner loop."""
     loop, models = _loop(kernel), _models(names)
     if osaca is None:
-        return [_no_bound(model, "OSACA is not installed: pip install osaca") for model in models]
+        return [_no_bound(model, "OSACA is not installed") for model in models]
     assembler, disassembler = shutil.which("as"), shutil.which("objdump")
     if assembler is None or disassembler is None:
         return [_no_bound(model, "OSACA needs as and objdump, which come with binutils") for model in models]
@@ -129,7 +130,8 @@ def _loop(kernel: Kernel) -> Loop:
 def _predict(kernel: Kernel, loop: Loop, model: Model, mca: Path, llvm: int) -> Prediction:
     short, long = (_cycles(mca, model.cpu, loop, passes) for passes in (_SHORT, _LONG))
     if short is None or long is None:
-        return Prediction(model.name, "llvm-mca", None, None, f"LLVM {llvm} does not know {model.cpu}")
+        note = f"LLVM {llvm} does not know {model.cpu}, LLVM {model.llvm} does"
+        return Prediction(model.name, "llvm-mca", None, None, note)
     cycles = (long - short) / (_LONG - _SHORT)
     share = _share(kernel, loop, model, cycles)
     return Prediction(model.name, "llvm-mca", cycles, share, _note(model, llvm, _is_wide(kernel)))

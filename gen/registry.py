@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from gen.attention import rows, scores, unpack
 from gen.dsl import Kernel
 from gen.elementwise import map as elementwise_map
 from gen.elementwise import maximum, moments
+from gen.errors import UserError
 from gen.family import Family
 from gen.frames import TEMPLATES
 from gen.isa import EXTENSIONS, LEVELS
@@ -73,8 +75,14 @@ def find(name: str, options: dict[str, int] | None = None) -> KernelSpec:
         for spec in family.kernels:
             if spec.name == name:
                 return _with_options(family, spec, options or {})
-    names = "\n  ".join(spec.name for spec in specs(LEVELS))
-    raise UnknownKernelError(f"unknown kernel {name!r}; there are:\n  {names}")
+    near = closest(name, [spec.name for spec in specs(LEVELS)])
+    raise UnknownKernelError(f"unknown kernel {name!r}; {near}; `python -m gen list` lists all")
+
+
+def closest(name: str, names: Sequence[str]) -> str:
+    """Says which three of the names are most like one that is none of them."""
+    near = difflib.get_close_matches(name, names, 3, 0)
+    return f"the closest {'is' if len(near) == 1 else 'are'} {', '.join(near)}"
 
 
 def build(spec: KernelSpec) -> Kernel:
@@ -96,7 +104,8 @@ def generate(levels: Sequence[str], out: Path) -> list[Path]:
     """Writes the kernels of some levels, and the lists of them, into a folder; the files whose text changed.
 
     Files whose text is the same are left alone, except for the depfile, which is written each time: it is what make
-    compares with the sources. Kernels that an earlier manifest lists and that are no more are removed.
+    compares with the sources. Kernels that an earlier manifest lists and that are no more are removed. Raises UserError
+    where the folder cannot be written to.
     """
     kernels = [build(spec) for spec in specs(levels)]
     files = {f"{kernel.spec.name}.S": assembly(kernel) for kernel in kernels}
@@ -109,11 +118,16 @@ def generate(levels: Sequence[str], out: Path) -> list[Path]:
     files["winograd.h"] = winograd_header()
     files[MANIFEST] = json.dumps(manifest(kernels, levels), indent=1) + "\n"
 
-    out.mkdir(parents=True, exist_ok=True)
-    for name in sorted(_listed(out) - files.keys()):
-        (out / name).unlink(missing_ok=True)
-    changed = [out / name for name, text in files.items() if _write(out / name, text)]
-    (out / DEPFILE).write_text(_depfile(out))
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file, not a folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in sorted(_listed(out) - files.keys()):
+            (out / name).unlink(missing_ok=True)
+        changed = [out / name for name, text in files.items() if _write(out / name, text)]
+        (out / DEPFILE).write_text(_depfile(out))
+    except OSError as error:
+        raise UserError(f"{error.filename or out} cannot be written: {error.strerror}") from error
     return changed
 
 

@@ -128,6 +128,8 @@ class Bench:
     def __init__(self, program: Path, seconds: float, advance: Callable[[float], None]) -> None:
         if not program.is_file():
             raise TuneError(f"{program} is absent: `make sdgen-bench` builds it")
+        if not os.access(program, os.X_OK):
+            raise TuneError(f"{program} cannot be run: it is no program")
         self.program = program
         self.seconds = seconds
         self.advance = advance
@@ -299,15 +301,20 @@ def tune(path: Path | None, seconds: float, levels: Sequence[str], program: Path
         raise TuneError("this processor has none of the levels that kernels exist for")
     if path.is_dir():
         raise TuneError(f"{path} is a folder, not a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(path.parent, os.W_OK):
-        raise TuneError(f"{path.parent} cannot be written to")
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    progress = Progress(
+        *(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()),
+        console=Console(stderr=True),
+    )
+    steps = len(KINDS) * len(VALUES) + 1
+    task = progress.add_task("", total=steps * len(levels))
+    bench = Bench(program, seconds, lambda share: progress.advance(task, share))
     try:
-        with Progress(*columns, console=Console(stderr=True)) as progress:
-            steps = len(KINDS) * len(VALUES) + 1
-            task = progress.add_task("", total=steps * len(levels))
-            bench = Bench(program, seconds, lambda share: progress.advance(task, share))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()  # said before anything is measured
+    except OSError as error:
+        raise TuneError(f"{path.parent} cannot be written to: {error.strerror}") from error
+    try:
+        with progress:
             tuned = [tune_level(bench, level, lambda text: progress.update(task, description=text)) for level in levels]
             progress.update(task, completed=steps * len(levels))
         write(path, str(bench.context.get("cpu", "")), tuned)

@@ -225,7 +225,7 @@ def refused(done: tuple[int | str | None, str, str]) -> str:
 def test_absent_bench(fake: FakeBench) -> None:
     done = fake.tune("--bench", str(fake.folder / "absent"))
     assert "absent is absent: `make sdgen-bench` builds it" in refused(done)
-    assert not fake.file.exists()
+    assert done[2].count("\n") == 1 and not fake.file.parent.exists()
 
 
 def test_bench_that_is_no_program(fake: FakeBench) -> None:
@@ -254,6 +254,8 @@ def test_bench_that_prints_nonsense(fake: FakeBench) -> None:
         (("--seconds", "x"), "above 0"),
         (("--out", "/"), "folder"),
         (("--out", "/dev/null/tuning"), "/dev/null"),
+        (("--out", "/proc/tuning"), "/proc cannot be written to: No such file or directory"),
+        (("--out", "/proc/absent/tuning"), "/proc/absent cannot be written to: No such file or directory"),
     ],
 )
 def test_wrong_arguments(fake: FakeBench, arguments: tuple[str, ...], said: str) -> None:

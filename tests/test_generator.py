@@ -685,13 +685,16 @@ def test_unknown_names_end_with_status_2_and_a_list(capsys: pytest.CaptureFixtur
         ),
         (["--isa", "sandybridge", "--out", str(tmp_path)], "sandybridge has none of the levels"),
         (["list", "--isa", ""], "unknown level ''"),
-        (["show", "gemm_f64_6x16_avx2"], "  gemm_f32_6x16_avx2\n"),
+        (["show", "gemm_f64_6x16_avx2"], "the closest are gemm_f32_6x16_avx2, gemm16_f32_6x16_avx2, "),
+        (["show", "nonsense"], "; `python -m gen list` lists all\n"),
+        (["--out", __file__], f"{__file__} is a file, not a folder\n"),
+        (["--out", "/proc/absent"], "/proc/absent cannot be written: No such file or directory\n"),
         (["show", "gemm_f32_6x16_avx2", "--set", "speed=9"], "has no option 'speed'; there are: unroll (4)"),
         (["show", "gemm_f32_6x16_avx2", "--set", "unroll=3"], "unroll is 3, but has to be a power of two"),
     ):
         assert main(arguments) == 2
         printed = capsys.readouterr()
-        assert expected in printed.err
+        assert expected in printed.err and printed.err.count("\n") == 1
         assert not printed.out
     assert not list(tmp_path.iterdir())
 
@@ -719,6 +722,34 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["types"] == ["f16"]
     assert row["tile"] == [16]
     assert "F16C" in row["extensions"]
+
+
+def test_list_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Begins with the families, each with its kernels and what they do."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for name, value in (("TERM", "dumb"), ("COLUMNS", "200")):
+        monkeypatch.setenv(name, value)
+    assert main(["list", "--isa", "avx2"]) == 0
+    families, _, kernels = capsys.readouterr().out.partition(" operation ")
+    (moments,) = [line.split(maxsplit=5)[1:] for line in families.splitlines() if " moments " in line]
+    assert moments[0] == "moments" and moments[2] == "1"
+    assert moments[4].startswith("Sums of elements and of their squares, in double precision. ")
+    assert " gemm, gemm16 " in families and " map_... " in families
+    assert all(f" {spec.name} " in kernels for spec in registry.specs(["avx2"]))
+
+
+def test_what_is_written_is_counted_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lists = ["kernels.h", "kernels.inc", "winograd.h", "manifest.json"]
+    for written in (
+        f"{len(registry.specs(['avx2']))} kernels (NAME.S), {', '.join(lists)} and kernels.d written",
+        None,
+    ):
+        assert main(["--isa", "avx2", "--out", str(tmp_path)]) == 0
+        assert capsys.readouterr().out == f"{tmp_path}: {written or 'nothing changed'}\n"
+    (tmp_path / "winograd.h").unlink()
+    assert main(["--isa", "avx2", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: winograd.h and kernels.d written\n"
+    assert {path.name for path in tmp_path.iterdir() if path.suffix != ".S"} == {*lists, "kernels.d"}
 
 
 def test_show_prints_the_file(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -314,16 +314,30 @@ def test_the_runtimes_library(rng: np.random.Generator) -> None:
 
 def test_unknown_names(kernels: native.Kernels) -> None:
     with pytest.raises(
-        native.NativeError, match="the library has no kernel 'gemm'; there are: gemm_f32_6x16_avx2, gemm16"
+        native.NativeError, match="the library has no kernel 'gemm'; the closest are gemm_f32_6x16_avx2"
     ):
         kernels["gemm"]
     assert "gemm" not in kernels and kernels.get("gemm_f32_6x16_avx2") is not None
-    with pytest.raises(registry.UnknownKernelError, match="unknown kernel 'gemm'"):
-        native.build(["gemm"])
+    for one in (["gemm"], "gemm"):
+        with pytest.raises(registry.UnknownKernelError, match="unknown kernel 'gemm'; the closest are gemm_f32_6x16"):
+            native.build(one)
     with pytest.raises(registry.UnknownKernelError, match="has no option 'speed'"):
         native.build(["gemm_f32_6x16_avx2"], speed=9)
     with pytest.raises(native.NativeError, match="no kernel is named"):
         native.build([])
+
+
+def test_a_name_is_one_kernel() -> None:
+    assert list(native.build("moments_f32_avx2")) == ["moments_f32_avx2"]
+
+
+def test_arguments_by_name(kernels: native.Kernels, rng: np.random.Generator) -> None:
+    gemm = kernels["gemm_f32_6x16_avx2"]
+    takes = re.escape("; it takes (a, b, c=None, *, columns=None, ")
+    with pytest.raises(native.NativeError, match=f"^{gemm.name}: missing a required argument: 'b'{takes}"):
+        gemm(normal(rng, 20, 6))
+    with pytest.raises(native.NativeError, match=f"^{gemm.name}: got an unexpected keyword argument 'd'{takes}"):
+        gemm(normal(rng, 20, 6), normal(rng, 20, 16), d=1)
 
 
 def test_what_is_no_library(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,12 @@ class NativeKernel(ABC):
                 raise self.check.fail(f"needs {extension}, which this processor does not have")
             if extension in _TILES and not harness.request_tiles():
                 raise self.check.fail("needs AMX's tiles, which the system does not let this process use")
+        signature = inspect.signature(self.bound)
+        try:
+            signature.bind(*arguments, **options)
+        except TypeError as error:
+            names = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+            raise self.check.fail(f"{error}; it takes {inspect.Signature(names)}") from None
         return self.bound(*arguments, **options)
 
     @abstractmethod

@@ -61,7 +61,8 @@ class Kernels(Mapping[str, NativeKernel]):
         try:
             return self._kernels[self._aliases.get(name, name)]
         except KeyError:
-            raise NativeError(f"{self._where} has no kernel {name!r}; there are: {', '.join(self)}") from None
+            near = registry.closest(name, list(self))
+            raise NativeError(f"{self._where} has no kernel {name!r}; {near}") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._kernels or name in self._aliases
@@ -73,14 +74,15 @@ class Kernels(Mapping[str, NativeKernel]):
         return len(self._kernels)
 
 
-def build(kernels: Iterable[str | KernelSpec], *, path: Path | str | None = None, **options: int) -> Kernels:
-    """Builds kernels, by name or description, with options other than the default where given.
+def build(kernels: str | Iterable[str | KernelSpec], *, path: Path | str | None = None, **options: int) -> Kernels:
+    """Builds kernels, by name or description, or one by its name, with options other than the default where given.
 
     The library is written to `path` where that is given, else to nowhere that lasts. Raises UnknownKernelError for a
     name or an option that does not exist, DslError for a kernel that cannot be made, NativeError where the C compiler
     is missing or fails.
     """
-    asked = [(name, name if isinstance(name, KernelSpec) else registry.find(name, options)) for name in kernels]
+    named = [kernels] if isinstance(kernels, str) else kernels
+    asked = [(name, name if isinstance(name, KernelSpec) else registry.find(name, options)) for name in named]
     if not asked:
         raise NativeError("no kernel is named that should be built")
     built = {spec.name: _made(spec) for _, spec in asked}

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gen.errors import UserError
+from gen.errors import UserError, absent
 from gen.sweep import machine
 from gen.sweep.errors import SweepError
 from gen.sweep.measure import Built, build_variant, failed, measure
@@ -26,9 +26,7 @@ def sweep(variants: Sequence[Variant], log: Log, seconds: float, address: str) -
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
-        raise SweepError(
-            f"--scheduler needs {error.name}, which is not installed: pip install distributed, or `make venv`"
-        ) from error
+        raise SweepError(absent("--scheduler needs", error.name or "distributed")) from error
     with _client(distributed, address) as client:
         jobs = _jobs(variants, _models(client, address), log)
         tally, futures = Tally(), {}

@@ -1,7 +1,9 @@
 """One variant: built, checked against double precision, timed in turn with the loop that makes the peak.
 
 A neighbour on the same physical core slows real kernels and a loop of NOPs, but not a loop of multiply-adds in
-registers: samples in whose time the NOPs ran at nine tenths of their best rate or faster are quiet ones.
+registers: samples in whose time the NOPs ran at nine tenths of their best rate or faster are quiet ones. Samples whose
+loop of multiply-adds was slower than nine tenths of its best rate have no share: what disturbed it was not there when
+the kernel ran.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from gen.sweep.records import Record
 from gen.sweep.variants import Variant, workload_of
 from gen.sweep.workloads import Checked, Timed, aligned
 
-_QUIET = 0.9  # of the best rate of NOPs
+_QUIET = 0.9  # of the best rate of NOPs, or of the peak
 _LEAST_SAMPLES = 5
 _MOST_SAMPLES = 4000
 _SAMPLE_SECONDS = 5e-4
@@ -230,18 +232,19 @@ def _time(timed: Timed, unit: str, level: str, seconds: float) -> dict[str, Any]
         while len(samples) < _LEAST_SAMPLES or (time.monotonic() < end and len(samples) < _MOST_SAMPLES):
             before, rate, after = probes.nop_rate(), kernel.rate(), probes.nop_rate()
             samples.append(_Sample(rate, peak.rate(), min(before, after)))
-        quiet = [sample for sample in samples if sample.nops >= _QUIET * probes.best_nops]
-        contended = [sample for sample in samples if sample.nops < _QUIET * probes.best_nops]
     best, top = max(sample.rate for sample in samples), max(sample.peak for sample in samples)
+    sound = [sample for sample in samples if sample.peak >= _QUIET * top]
+    quiet = [sample for sample in sound if sample.nops >= _QUIET * probes.best_nops]
+    contended = [sample for sample in sound if sample.nops < _QUIET * probes.best_nops]
     return {
         "rate": best / 1e9,
         "rate_median": statistics.median(sample.rate for sample in samples) / 1e9,
         "peak": top / 1e9,
         "share_best": best / top,
-        "share_median": _median(samples),
+        "share_median": _median(sound),
         "share_quiet": _median(quiet),
         "share_contended": _median(contended),
-        "samples": len(samples),
+        "samples": len(sound),
         "quiet_samples": len(quiet),
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from gen.errors import absent
 from gen.sweep import report
 from gen.sweep.errors import SweepError
 from gen.sweep.records import Record, described
@@ -55,9 +56,7 @@ def _png(records: Sequence[Record], axes: tuple[str, str] | None) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise SweepError(
-            f"plots need {error.name}, which is not installed: pip install matplotlib, or `make venv`"
-        ) from error
+        raise SweepError(absent("plots need", error.name or "matplotlib")) from error
     found = report.groups(records)
     if not found:
         raise SweepError("nothing was timed, so there is nothing to plot")

@@ -17,14 +17,17 @@ VERSION = 1
 
 TIMED, WRONG, FAILED = "timed", "wrong", "failed"
 
+_HANDFUL = 5  # samples, of fewer of which a median means nothing
+
 
 @dataclass(frozen=True)
 class Record:
     """A variant as it was measured.
 
     `key` stands for the kernel's text and the parameters. Rates are in `unit`, GFLOP/s or GB/s, and shares are those of
-    the loop of multiply-adds, or of copies, that was measured in turn with it: of the best sample, and the medians of
-    all samples, of the quiet and of the contended ones. Numbers are None where there is none.
+    the peak, a loop of multiply-adds, or of copies, that was measured in turn with it: the best is the highest rate by
+    the highest peak, the others are medians, of all samples, of the quiet and of the contended ones. Samples count only
+    where nothing disturbed the peak. Numbers are None where there is none.
     """
 
     version: int
@@ -57,9 +60,19 @@ class Record:
 
     @property
     def share(self) -> float:
-        """By which variants are compared: the median of the quiet samples, if there are a few, else of all."""
-        share = self.share_quiet if self.quiet_samples >= 3 else self.share_median
+        """By which variants are compared: the median of the quiet samples, if there are enough, else of all."""
+        share = self.share_median if self.quiet is None else self.quiet
         return math.nan if share is None else share
+
+    @property
+    def quiet(self) -> float | None:
+        """The median share of the quiet samples, None where they are few."""
+        return self.share_quiet if self.quiet_samples >= _HANDFUL else None
+
+    @property
+    def contended(self) -> float | None:
+        """The median share of the others, None where they are few."""
+        return self.share_contended if self.samples - self.quiet_samples >= _HANDFUL else None
 
     @property
     def group(self) -> tuple[str, str, str, str]:

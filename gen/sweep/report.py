@@ -17,6 +17,7 @@ from gen.sweep.errors import SweepError
 from gen.sweep.records import FAILED, TIMED, WRONG, Record, latest, read
 
 _BAR = 16  # characters
+_NOISE = 0.005  # a share that another is ahead by no more than this is as good
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,25 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
 def conclusion(group: Group) -> list[str]:
     """The best, and how far the defaults are from it, in sentences."""
-    best, lines, unsurpassed = group.best, list[str](), 0
+    best, lines, unsurpassed = group.best, list[str](), list[Record]()
     for default in (record for record in group.records if record.default):
         of_tile = next(record for record in group.records if record.tile == default.tile)
-        behind = [f"{_behind(default, best)} behind the best"] if _tiles_compete(best) and default is not best else []
-        if of_tile is not default and (of_tile is not best or not behind):
-            behind.append(f"{_behind(default, of_tile)} behind the best of its tile, {of_tile.kernel}")
+        behind = list[str]()
+        if _tiles_compete(best) and _behind(default, best) > _NOISE:
+            behind.append(f"{_behind(default, best):.1%} behind the best")
+        if _behind(default, of_tile) > _NOISE and (of_tile is not best or not behind):
+            behind.append(f"{_behind(default, of_tile):.1%} behind the best of its tile, {of_tile.kernel}")
         if behind:
             lines.append(f"  {default.kernel}, a default, has {default.share:.1%}: {', '.join(behind)}")
         else:
-            unsurpassed += 1
-    if unsurpassed:
-        what = "that one" if _tiles_compete(best) else "the best of its tile"
-        lines.append(
-            f"  {unsurpassed} defaults are the best of their tiles" if unsurpassed > 1 else f"  a default is {what}"
-        )
+            unsurpassed.append(default)
+    if unsurpassed == [best]:
+        lines.append("  that is a default")
+    elif unsurpassed:
+        one = len(unsurpassed) == 1
+        of_tiles = "" if _tiles_compete(best) else f" of {'its tile' if one else 'their tiles'}"
+        defaults = f"the default {unsurpassed[0].kernel}" if one else f"{len(unsurpassed)} defaults"
+        lines.append(f"  no variant{of_tiles} is better than {defaults} by more than the noise, {_NOISE:.1%}")
     return [
         f"{group.title} on {group.processor}: the best of {len(group.records)} is {best.kernel}, "
         f"{best.share:.1%} of the {_peak_name(best)}, {best.rate_median:.1f} {best.unit}",
@@ -103,8 +108,8 @@ def _tiles_compete(record: Record) -> bool:
     return record.operation in ("gemm", "gemm16")
 
 
-def _behind(record: Record, best: Record) -> str:
-    return f"{1 - record.share / best.share:.1%}"
+def _behind(record: Record, best: Record) -> float:
+    return 1 - record.share / best.share
 
 
 def _peak_name(record: Record) -> str:
@@ -131,12 +136,13 @@ def best_table(group: Group, top: int) -> Table:
             table.add_row(
                 *(str(place), record.shape, _label(record, options), Bar(1, 0, record.share, width=_BAR)),
                 f"{record.rate_median:.1f}",
-                *map(_percent, (record.share_best, record.share_quiet, record.share_contended)),
+                *map(_percent, (record.share_best, record.quiet, record.contended)),
                 *(f"{record.quiet_samples}/{record.samples}", error),
             )
     table.caption = (
-        f"*: a default; shares of the {_peak_name(group.best)}: the best sample, the medians of the quiet and of the "
-        "others; the bar, by which they are sorted: the quiet, or all where few are quiet"
+        f"*: a default; shares of the {_peak_name(group.best)}; best: the highest rate by the highest peak; quiet, "
+        "contended: medians of rate by peak, sample by sample, so that they may be a little above the best; -: too few "
+        "samples; the bar, by which they are sorted: the quiet, or all where few are quiet"
     )
     table.caption_justify = "left"
     return table
@@ -155,7 +161,7 @@ def _label(record: Record, options: Sequence[str]) -> str:
 
 
 def summary_table(found: Sequence[Group], processor: str) -> Table:
-    """A row for each group of a processor: the median rate of its variants, the best, its ratio to the level below."""
+    """A row for each group of a processor: its variants' rates and best share, the ratio to the level below."""
     table = Table(title=f"levels of {processor}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("operation")
     table.add_column("level", no_wrap=True)
@@ -165,14 +171,17 @@ def summary_table(found: Sequence[Group], processor: str) -> Table:
     for group in found:
         if group.processor != processor:
             continue
-        rate, other = group.best.rate_median or 0.0, below.get(group.title)
+        rates = [record.rate_median or 0.0 for record in group.records]
+        median, rate, other = statistics.median(rates), max(rates), below.get(group.title)
         below[group.title] = rate
-        median = statistics.median(record.rate_median or 0.0 for record in group.records)
         table.add_row(
             *(group.title, group.level, str(len(group.records)), f"{median:.1f}", f"{rate:.1f}", group.best.unit),
             *(_percent(group.best.share), "-" if other is None else f"{rate / other:.2f}"),
         )
-    table.caption = "median, best: of the variants' median rates; ratio: of the best to that of the level below"
+    table.caption = (
+        "median, best: of the variants' median rates; share: the largest, of whichever variant; ratio: of the best "
+        "to that of the level below"
+    )
     table.caption_justify = "left"
     return table
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from gen.native import compiler
 from gen.sweep import machine
@@ -20,6 +22,7 @@ from gen.sweep.records import FAILED, TIMED, WRONG, Log, Record
 from gen.sweep.variants import Variant
 from gen.sweep.worker import workers
 
+_EVERY = 30  # seconds between lines of progress where stderr is no terminal
 _BATCH = 8  # variants that are built before they are timed, for each process that builds
 
 
@@ -57,22 +60,31 @@ class Tally:
         return f"{', '.join(parts)}: {log.path}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bar:
-    """The progress that is shown."""
+    """The progress that is shown: a bar, or lines where that is disabled."""
 
     progress: Progress
-    task: object
+    task: TaskID
+    said: float = field(default_factory=time.monotonic)  # when the last line was printed
 
     def advance(self, text: str) -> None:
         """One variant further."""
-        self.progress.update(self.task, advance=1, description=text)  # type: ignore[arg-type]
+        self.progress.update(self.task, advance=1, description=text)
         self.progress.refresh()
+        if self.progress.disable and time.monotonic() - self.said >= _EVERY:
+            self.said = time.monotonic()
+            task = self.progress.tasks[0]
+            left = f", about {task.time_remaining:.0f} s left" if task.time_remaining else ""
+            print(f"{task.completed:.0f} of {task.total:.0f} variants{left}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def bar(total: int) -> Iterator[Bar]:
-    """A progress bar on stderr. It is drawn when a variant is done and not by a thread, which would disturb."""
+    """A progress bar on stderr, or lines where that is no terminal.
+
+    Either is drawn when a variant is done and not by a thread, which would disturb.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as progress:

@@ -129,12 +129,12 @@ def _plain(name: str, levels: tuple[str, ...], tiles: Sequence[tuple[int, ...]])
     named = [spec for spec in every if spec.name == name]
     if named and named[0].level not in levels:
         raise SweepError(f"{name} is of level {named[0].level}, but asked for is {', '.join(levels)}")
-    found = named or [spec for spec in every if name in (spec.operation, "_".join((spec.operation, *spec.types)))]
-    if not found and any(name in (spec.name, spec.operation) for spec in registry.specs(LEVELS)):
-        raise SweepError(f"{name} has no options to vary; of those that have, there are {', '.join(operations())}")
+    found = named or [spec for spec in every if name in _family_names(spec)]
     if not found:
-        there = ", ".join(operations())
-        raise SweepError(f"unknown kernel or family {name!r}; there are {there}, and the names of `python -m gen list`")
+        exists = any(name in (spec.name, *_family_names(spec)) for spec in registry.specs(LEVELS))
+        what = f"{name} has no options to vary" if exists else f"unknown kernel or family {name!r}"
+        there = f"{_families(every)}, and the kernels of `python -m gen list` whose names begin so"
+        raise SweepError(f"{what}; with options to vary there are {there}")
     kinds = dict.fromkeys((spec.operation, spec.types, spec.level) for spec in found if spec.level in levels)
     if not named or tiles:
         found = [
@@ -150,6 +150,20 @@ def _plain(name: str, levels: tuple[str, ...], tiles: Sequence[tuple[int, ...]])
         if all(of_tile):
             raise SweepError(f"--tile {_shown(tile)}: {'; '.join(dict.fromkeys(of_tile))}")
     return [spec for spec, fault in faults.items() if not fault]
+
+
+def _family_names(spec: KernelSpec) -> tuple[str, str]:
+    """What names the kernels of an operation, and those of one with the same types."""
+    return spec.operation, "_".join((spec.operation, *spec.types))
+
+
+def _families(specs: Iterable[KernelSpec]) -> str:
+    """The names of operations, with what their types may add to them in brackets: dot[_f32|_f16]."""
+    found: dict[str, dict[str, None]] = {}
+    for spec in specs:
+        operation, with_types = _family_names(spec)
+        found.setdefault(operation, {})[with_types.removeprefix(operation)] = None
+    return ", ".join(f"{operation}[{'|'.join(ends)}]" for operation, ends in found.items())
 
 
 def _table(operation: str, types: tuple[str, ...], level: str) -> tuple[tuple[int, ...], ...]:

@@ -24,6 +24,8 @@ from tests.test_after import After
 from tests.test_norm import GroupNorm
 from tests.test_winograd_conv2d import ERROR
 
+pytestmark = pytest.mark.slow
+
 every_level = pytest.mark.parametrize("tile", [Tile(level) for level in native.native_levels()], ids=str)
 every_m = pytest.mark.parametrize("m", ERROR, ids="F{}".format)
 every_way = pytest.mark.parametrize("m", [0, *ERROR], ids=lambda m: f"F{m}" if m else "direct")

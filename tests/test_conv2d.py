@@ -86,6 +86,7 @@ def test_batches_gaps_scale_bias(tile: Tile, flush: Flush, rng: np.random.Genera
             case.verify(rng, Run(tile, flush, threads=2, blocking=blocking))
 
 
+@pytest.mark.slow
 @every_tile
 @pytest.mark.parametrize("flush", Flush)
 def test_tokens(tile: Tile, flush: Flush, rng: np.random.Generator) -> None:

@@ -18,6 +18,8 @@ from tests.operations import CHANCE_ERROR, SMALL_BLOCKS, Array, Run, Tile, execu
 from tests.sdgen_native import Function, Type
 from tests.test_winograd_conv2d import ERROR
 
+pytestmark = pytest.mark.slow
+
 every_tile = pytest.mark.parametrize("tile", native_tiles(), ids=str)
 every_level = pytest.mark.parametrize("level", native.native_levels(), ids=native.level_name)
 

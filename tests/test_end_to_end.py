@@ -124,7 +124,7 @@ def test_what_is_kept_does_not_change_the_picture(models: Models) -> None:
             )[0],
         )
         assert looked == 3 * kept == 3 * copied > 0
-        megabytes = re.findall(r"^sdgen: ([\d.]+) MiB of transformed weights", done.stderr, re.MULTILINE)
+        megabytes = re.findall(r"^sdgen: kept transformed weights of ([\d.]+) MiB", done.stderr, re.MULTILINE)
         assert float(megabytes[0]) > 1
 
 
@@ -135,6 +135,7 @@ def taken(done: subprocess.CompletedProcess[str]) -> tuple[int, int]:
     return int(said[1]), int(said[2])
 
 
+@pytest.mark.slow
 def test_a_trace_tells_what_the_table_does(models: Models, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     done = models.run("traced.png", "--steps", "3", SDGEN_PROFILE=str(path))

@@ -121,6 +121,7 @@ def run_generator(arguments: list[str], cwd: Path = ROOT, **environment: str) ->
 # What is written
 
 
+@pytest.mark.slow
 def test_same_bytes_every_time(tmp_path: Path) -> None:
     texts = []
     for seed, cwd in (("1", ROOT), ("2", tmp_path)):
@@ -677,6 +678,7 @@ def test_cpuid_bits_are_those_of_the_flags(tmp_path: Path) -> None:
 # The command line
 
 
+@pytest.mark.slow
 def test_unknown_names_end_with_status_2_and_a_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments, expected in (
         (

@@ -19,6 +19,8 @@ from tests.guarded import Flush, Guards, guards
 from tests.operations import SMALL_BLOCKS, Array, Run, Tile, default_blocking, every_tile, execute, loaded, stored
 from tests.sdgen_native import Blocking, Function, Level, Type
 
+pytestmark = pytest.mark.slow
+
 # Of a number that is normalized, as in test_norm.py.
 ROUNDINGS = 4
 

@@ -16,6 +16,8 @@ from tests.guarded import Flush
 from tests.operations import Array, Run, Tile, execute, loaded, stored
 from tests.sdgen_native import Type
 
+pytestmark = pytest.mark.slow
+
 every_level = pytest.mark.parametrize("level", native.native_levels(), ids=native.level_name)
 
 # x, elements of the mask, sinks

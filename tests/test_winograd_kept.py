@@ -16,6 +16,8 @@ from tests.guarded import Flush
 from tests.operations import Array, Conv2d, Run, Tile, native_tiles
 from tests.sdgen_native import Level, Type
 
+pytestmark = pytest.mark.slow
+
 CHANNELS, CHAINS, GROUPS = 640, 8, 3
 ROOM = 64 << 20
 KEPT = (Level.C, Level.AVX2)  # levels that keep what has so few tiles

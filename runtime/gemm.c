@@ -263,7 +263,8 @@ static void multiply_block(const struct sdgen_plan *plan, const struct sdgen_gem
                            const struct sdgen_team *team, const struct block *block, struct slab slab, const struct work *work)
 {
     const int64_t first_row = panel_row(block->unit, block->first);
-    char *c = (char *)gemm->c(gemm, block->batch) + (block->unit->row + first_row) * gemm->c_stride + block->column * (int64_t)sizeof(float);
+    char *c = (char *)gemm->c(gemm, block->batch) + (block->unit->row + first_row) * gemm->c_stride +
+              block->column * (int64_t)sizeof(float);
     if (!gemm->gated) {
         multiply_columns(plan, gemm, cut, team, block, slab, block->column, work->b, c, gemm->c_stride, sdgen_after_any(&gemm->after));
         return;

@@ -78,7 +78,8 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
             length += snprintf(entry.name + length, NAME - (size_t)length, "%s%lld", each == op ? "" : "+", LL(each->n));
             columns += each->n * (each->gated ? 2 : 1);
         }
-        length += snprintf(entry.name + length, NAME - (size_t)length, "x%lld%s%s", LL(op->k), op->gated ? " gated" : "", op->normalized ? " normalized" : "");
+        length += snprintf(entry.name + length, NAME - (size_t)length, "x%lld%s%s", LL(op->k), op->gated ? " gated" : "",
+                           op->normalized ? " normalized" : "");
         if (batches > 1)
             snprintf(entry.name + length, NAME - (size_t)length, " x%lld", LL(batches));
         entry.flops = 2.0 * (double)op->m * (double)columns * (double)op->k * (double)batches;
@@ -96,7 +97,8 @@ static struct entry describe(const struct sdgen_node_plan *plan, const struct gg
             snprintf(frames, sizeof frames, "x%lld", LL(op->frames.out));
         }
         snprintf(entry.name, NAME, "%sconv%lldx%lld%s%s %lld->%lld@%lldx%lld%s%s", op->before.groups ? "norm + " : "",
-                 LL(op->kernel_width), LL(op->kernel_height), depth, op->x_doubled ? " up" : op->stride_x > 1 ? "/2" : "", LL(op->channels_in), LL(op->channels_out), LL(op->width_out),
+                 LL(op->kernel_width), LL(op->kernel_height), depth, op->x_doubled ? " up" : op->stride_x > 1 ? "/2" : "",
+                 LL(op->channels_in), LL(op->channels_out), LL(op->width_out),
                  LL(op->height_out), frames, form);
         entry.flops = 2.0 * (double)(op->kernel_width * op->kernel_height * sdgen_conv2d_channels(op)) *
                       (double)(op->channels_out * op->width_out * op->height_out * sdgen_conv2d_images(op));

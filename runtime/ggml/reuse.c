@@ -53,7 +53,8 @@ void sdgen_reuse_print(void)
     if (!reuse.store || !atomic_load(&reuse.looked))
         return;
     const struct sdgen_store_counts counts = sdgen_store_counts(reuse.store);
-    fprintf(stderr, "sdgen: of %lld products that may be the same in each step, copied %lld and kept %lld; at the end %lld are kept, %.1f MiB\n",
+    fprintf(stderr, "sdgen: of %lld products that may be the same in each step, copied %lld and kept %lld; "
+                    "at the end %lld are kept, %.1f MiB\n",
             atomic_load(&reuse.looked), atomic_load(&reuse.copied), atomic_load(&reuse.kept), (long long)counts.arrays,
             (double)counts.bytes / (1 << 20));
 }
@@ -83,7 +84,8 @@ static int64_t rows_of(const struct sdgen_matmul *op)
 
 static bool worth(const struct sdgen_matmul *op)
 {
-    return !op->more && !op->normalized && rows_of(op) >= LEAST_ROWS && op->n >= LEAST_COLUMNS && rows_of(op) * op->k * (int64_t)sizeof(float) <= MOST_X &&
+    return !op->more && !op->normalized && rows_of(op) >= LEAST_ROWS && op->n >= LEAST_COLUMNS &&
+           rows_of(op) * op->k * (int64_t)sizeof(float) <= MOST_X &&
            op->w_repeat[0] == op->batch[0] && op->w_repeat[1] == op->batch[1] && regular(op, op->x_stride, op->x_batch_stride) &&
            regular(op, op->c_stride, op->c_batch_stride) && !op->after.shift && !op->after.weight.data && !op->after.addend.data &&
            !op->after.factor.data;

@@ -372,8 +372,8 @@ struct sdgen_before {
  *
  *   c[b][oc][oz][oy][ox] = scale * sum over ic, kz, ky, kx of w[oc][ic][kz][ky][kx] * x[b][ic][oz sz + kz dz - pz][..][..] + bias[oc]
  *
- * with 0 for frames that x does not have; c may have fewer frames than there could be. A channel's frames are without gaps in c, and `after` counts them as batches of a first
- * dimension, those of x and c as batches of a second.
+ * with 0 for frames that x does not have; c may have fewer frames than there could be. A channel's frames are without gaps in c, and
+ * `after` counts them as batches of a first dimension, those of x and c as batches of a second.
  *
  * c may be the array of x only where sdgen_conv2d_overwrites says so. */
 struct sdgen_frames {
